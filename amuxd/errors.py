@@ -1,0 +1,49 @@
+"""What can go wrong, each with the name that it bears on the bus."""
+
+PREFIX = "org.amux.Amux1.Error."
+
+
+class AmuxError(Exception):
+    """A failure whose message is one sentence for a person."""
+
+    name = "Internal"
+
+    @property
+    def bus_name(self) -> str:
+        return PREFIX + self.name
+
+
+class NoSuchSession(AmuxError):
+    name = "NoSuchSession"
+
+
+class Ambiguous(AmuxError):
+    name = "Ambiguous"
+
+
+class NameTaken(AmuxError):
+    name = "NameTaken"
+
+
+class InvalidName(AmuxError):
+    name = "InvalidName"
+
+
+class InvalidTransition(AmuxError):
+    name = "InvalidTransition"
+
+
+class InvalidArgument(AmuxError):
+    name = "InvalidArgument"
+
+
+class LaunchFailed(AmuxError):
+    name = "LaunchFailed"
+
+
+class Busy(AmuxError):
+    name = "Busy"
+
+
+class Internal(AmuxError):
+    name = "Internal"

@@ -1,0 +1,65 @@
+"""Where everything lives. The CLI and the daemon agree because both ask here."""
+
+import os
+from pathlib import Path
+
+BUS_NAME = "org.amux.Amux1"
+MANAGER_PATH = "/org/amux/Amux1"
+SESSIONS_PATH = MANAGER_PATH + "/sessions"
+MANAGER_INTERFACE = "org.amux.Amux1.Manager"
+SESSION_INTERFACE = "org.amux.Amux1.Session"
+
+
+def _directory(variable: str, fallback: Path) -> Path:
+    # The base directory specification has a relative path count as unset.
+    value = os.environ.get(variable, "")
+    return Path(value) if value.startswith("/") else fallback
+
+
+def config_file() -> Path:
+    return _directory("XDG_CONFIG_HOME", Path.home() / ".config") / "amux" / "config.toml"
+
+
+def state_directory() -> Path:
+    return _directory("XDG_STATE_HOME", Path.home() / ".local" / "state") / "amux"
+
+
+def runtime_base() -> Path:
+    standard = Path(f"/run/user/{os.getuid()}")
+    if not standard.is_dir():
+        # No login manager made one: ours is private because ensure_private checks it.
+        standard = Path(os.environ.get("TMPDIR", "/tmp")) / f"amux-{os.getuid()}"
+    return _directory("XDG_RUNTIME_DIR", standard)
+
+
+def runtime_directory() -> Path:
+    return runtime_base() / "amux"
+
+
+def ensure_private(directory: Path) -> Path:
+    """Makes the directory for this user alone; refuses one that somebody else put there."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.lstat()
+    if status.st_uid != os.getuid():
+        raise PermissionError(f"{directory} belongs to another user")
+    if status.st_mode & 0o077:
+        directory.chmod(0o700)
+    return directory
+
+
+def private_bus_socket() -> Path:
+    return runtime_directory() / "bus"
+
+
+def bus_address() -> str | None:
+    """The session bus, found as in a login session but also from ssh, cron and sudo; None: there is none."""
+    address = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
+    if address:
+        return address
+    candidates = [Path(f"/run/user/{os.getuid()}/bus")]
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        candidates.insert(0, Path(runtime) / "bus")
+    for candidate in candidates:
+        if candidate.is_socket():
+            return f"unix:path={candidate}"
+    return None
