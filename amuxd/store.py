@@ -1,0 +1,270 @@
+"""Durable files: every change under a lock, on disk before anybody is told of it."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from amuxd import paths
+from amuxd.records import (
+    Certificate,
+    HistoryEntry,
+    NotReadable,
+    Record,
+    RunState,
+    Session,
+    from_text,
+    to_text,
+)
+
+LOCK_TIMEOUT = 10.0
+
+
+class StoreError(Exception):
+    """The change did not reach the disk, and nothing was changed."""
+
+
+class Conflict(StoreError):
+    """Somebody else changed the session since it was read."""
+
+    def __init__(self, present: RunState) -> None:
+        super().__init__(f"another process made it {present.state}")
+        self.present = present
+
+
+@dataclass(frozen=True)
+class Known:
+    session: Session
+    state: RunState
+    certificate: Certificate | None
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Left exactly as it is: an amuxd that can read it may come."""
+
+    id: str
+    name: str
+    why: str
+
+
+class Store:
+    def __init__(self, root: Path) -> None:
+        self.sessions = paths.ensure_private(root / "sessions")
+        self._clear_half_done()
+
+    def _clear_half_done(self) -> None:
+        """A dot in front marks what was not finished being made, or was being removed."""
+        with self._locked(self.sessions):
+            for leftover in self.sessions.glob(".[nr]*-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def directory(self, session_id: str) -> Path:
+        return self.sessions / session_id
+
+    def run_directory(self, session_id: str, run: int) -> Path:
+        return self.sessions / session_id / "runs" / str(run)
+
+    def log(self, session_id: str, run: int) -> Path:
+        return self.run_directory(session_id, run) / "output.log"
+
+    @contextlib.contextmanager
+    def _locked(self, directory: Path) -> Iterator[None]:
+        try:
+            lock = FileLock(str(directory / ".lock"), timeout=LOCK_TIMEOUT)
+            lock.acquire(poll_interval=0.01)
+        except Timeout:
+            raise StoreError(
+                f"{directory} has been locked by another process for {LOCK_TIMEOUT:.0f} s"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be locked: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def create(self, session: Session, state: RunState, entry: HistoryEntry) -> None:
+        with self._locked(self.sessions), _disk_errors("be created"):
+            if self.directory(session.id).exists():
+                raise StoreError(f"there is a session {session.id} already")
+            scratch = self.sessions / f".new-{session.id}"
+            shutil.rmtree(scratch, ignore_errors=True)
+            (scratch / "runs").mkdir(mode=0o700, parents=True)
+            scratch.chmod(0o700)
+            try:
+                _write(scratch / "session.json", to_text(session))
+                _write(scratch / "state.json", to_text(state))
+                _append(scratch / "history.jsonl", to_text(entry))
+                _sync_directory(scratch)
+                scratch.rename(self.directory(session.id))
+            except OSError:
+                shutil.rmtree(scratch, ignore_errors=True)
+                raise
+            _sync_directory(self.sessions)
+
+    def prepare_run(self, session_id: str, run: int) -> Path:
+        directory = self.run_directory(session_id, run)
+        with _disk_errors("begin a run"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync_directory(directory.parent)
+        return directory
+
+    def change(
+        self,
+        expected: RunState,
+        new: RunState,
+        entry: HistoryEntry | None,
+        certificate: Certificate | None = None,
+    ) -> None:
+        """Replaces the state that memory believes in; state.json is the moment at which it has happened."""
+        directory = self.directory(expected.session_id)
+        with self._locked(directory), _disk_errors("be changed"):
+            present = self._read(RunState, directory / "state.json")
+            if _standing(present) != _standing(expected):
+                raise Conflict(present)
+            if certificate is not None:
+                self._write_certificate(certificate)
+            _replace(directory / "state.json", to_text(new))
+            if entry is not None:
+                # The state names its own transition, so load() can mend a history that missed it.
+                with contextlib.suppress(OSError):
+                    _append(directory / "history.jsonl", to_text(entry))
+
+    def amend_certificate(self, certificate: Certificate) -> None:
+        with self._locked(self.directory(certificate.session_id)), _disk_errors("be certified"):
+            self._write_certificate(certificate)
+
+    def _write_certificate(self, certificate: Certificate) -> None:
+        directory = self.run_directory(certificate.session_id, certificate.run)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(directory / "exit.json", to_text(certificate))
+
+    def remove(self, session_id: str) -> None:
+        with self._locked(self.sessions), _disk_errors("be removed"):
+            doomed = self.sessions / f".removed-{session_id}"
+            shutil.rmtree(doomed, ignore_errors=True)
+            self.directory(session_id).rename(doomed)
+            _sync_directory(self.sessions)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def load_all(self) -> list[Known | Unreadable]:
+        names = sorted(entry.name for entry in self.sessions.iterdir() if _is_session(entry))
+        return [self.load(name) for name in names]
+
+    def load(self, session_id: str) -> Known | Unreadable:
+        directory = self.directory(session_id)
+        name = session_id
+        try:
+            with self._locked(directory):
+                session = self._read(Session, directory / "session.json")
+                name = session.name
+                if session.id != session_id:
+                    raise NotReadable(f"session.json is that of {session.id}")
+                state = self._read(RunState, directory / "state.json")
+                self._mend_history(state)
+            return Known(session, state, self.certificate(session_id, state.run))
+        except (StoreError, NotReadable) as error:
+            return Unreadable(session_id, name, str(error))
+
+    def certificate(self, session_id: str, run: int) -> Certificate | None:
+        path = self.run_directory(session_id, run) / "exit.json"
+        return self._read(Certificate, path) if path.exists() else None
+
+    def history(self, session_id: str) -> list[HistoryEntry]:
+        """A line that a power cut left half written is no transition: the next load writes it again."""
+        entries = []
+        for line in _read_text(self.directory(session_id) / "history.jsonl").splitlines():
+            with contextlib.suppress(NotReadable):
+                entries.append(from_text(HistoryEntry, line))
+        return entries
+
+    def _mend_history(self, state: RunState) -> None:
+        path = self.directory(state.session_id) / "history.jsonl"
+        known = self.history(state.session_id) if path.exists() else []
+        if any(e.at == state.state_changed_at and e.to_state is state.state for e in known[-3:]):
+            return
+        entry = HistoryEntry(
+            state.state_changed_at, state.run, state.previous, state.state, state.reason, state.changed_for
+        )
+        with contextlib.suppress(OSError):
+            _append(path, to_text(entry))
+
+    def _read(self, kind: type[Record], path: Path) -> Record:
+        try:
+            return from_text(kind, _read_text(path))
+        except NotReadable as error:
+            raise NotReadable(f"{path.name} cannot be read: {error}") from None
+
+
+def standing_with(state: RunState, **changes: Any) -> RunState:
+    return replace(state, updated_by=os.getpid(), **changes)
+
+
+def _standing(state: RunState) -> tuple[Any, ...]:
+    return state.state, state.run, state.state_changed_at
+
+
+def _is_session(entry: Path) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
+@contextlib.contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"it could not {what}: {error.strerror}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotReadable(str(error.strerror)) from None
+    except UnicodeDecodeError:
+        raise NotReadable("it is not UTF-8") from None
+
+
+def _write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(path: Path, text: str) -> None:
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        _write(scratch, text)
+        scratch.rename(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _append(path: Path, line: str) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = "\n" + line
+        os.write(fd, line.encode("utf-8", "surrogateescape"))
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
