@@ -58,16 +58,21 @@ class End:
     out_of_memory: bool = False
     memory_limit: str = ""
     terminal_died: str = ""
+    not_started: str = ""
 
     @property
     def known(self) -> bool:
-        return self.code is not None or self.signal is not None or bool(self.terminal_died)
+        return any(x is not None for x in (self.code, self.signal)) or bool(
+            self.terminal_died or self.not_started
+        )
 
     @property
     def success(self) -> bool:
-        return self.code == 0 and not self.out_of_memory and not self.terminal_died
+        return self.code == 0 and not (self.out_of_memory or self.terminal_died or self.not_started)
 
     def describe(self) -> str:
+        if self.not_started:
+            return f"could not start: {self.not_started}"
         if self.out_of_memory:
             return f"out of memory (limit {self.memory_limit})" if self.memory_limit else "out of memory"
         if self.terminal_died:

@@ -220,6 +220,8 @@ def _disk_errors(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"it could not {what}: {error.strerror}") from error
+    except NotReadable as error:
+        raise StoreError(f"it could not {what}: {error}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -233,8 +235,8 @@ def _read_text(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
 
@@ -256,7 +258,7 @@ def _append(path: Path, line: str) -> None:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = "\n" + line
-        os.write(fd, line.encode("utf-8", "surrogateescape"))
+        os.write(fd, line.encode())
         os.fdatasync(fd)
     finally:
         os.close(fd)

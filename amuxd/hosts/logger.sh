@@ -1,0 +1,35 @@
+#!/bin/sh
+# Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 a pipe
+# that stays open until all is written. dd writes each read at once and never takes more than it writes.
+log=$1
+cap=$2
+block=65536
+
+# Whatever ends the session must not end the log before the last line.
+trap '' TERM HUP INT
+exec 9<>"$3"
+
+size() {
+    wc -c <"$log" 2>/dev/null || echo 0
+}
+
+: >>"$log"
+before=$(size)
+while :; do
+    # Small near the cap, so that the log passes it by little; large elsewhere, so that dd seldom starts.
+    blocks=$(((cap - before) / block))
+    [ "$blocks" -gt 16 ] || blocks=16
+    if dd bs="$block" count="$blocks" 2>/dev/null >>"$log"; then
+        after=$(size)
+        [ "$after" -gt "$before" ] || exit 0
+    else
+        # A full disk: what comes next waits in the terminal's own buffer until there is room.
+        sleep 1
+        after=$(size)
+    fi
+    before=$after
+    if [ "$before" -ge "$cap" ] && mv -f "$log" "$log.1"; then
+        : >"$log"
+        before=0
+    fi
+done

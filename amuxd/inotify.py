@@ -1,0 +1,60 @@
+"""The kernel's file events, which the standard library does not offer."""
+
+import ctypes
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+MODIFY = 0x002
+CLOSE_WRITE = 0x008
+MOVED_TO = 0x080
+CREATE = 0x100
+DELETE_SELF = 0x400
+MOVE_SELF = 0x800
+ONESHOT = 0x80000000
+
+_HEADER = struct.Struct("iIII")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Event:
+    watch: int
+    mask: int
+    name: str
+
+
+class Inotify:
+    def __init__(self) -> None:
+        self.fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def add(self, path: Path, mask: int) -> int:
+        return _checked(_libc.inotify_add_watch(self.fd, os.fsencode(path), ctypes.c_uint32(mask)))
+
+    def remove(self, watch: int) -> None:
+        # A watch whose file is gone has removed itself.
+        _libc.inotify_rm_watch(self.fd, watch)
+
+    def read(self) -> list[Event]:
+        try:
+            data = os.read(self.fd, 64 * 1024)
+        except BlockingIOError:
+            return []
+        events = []
+        while data:
+            watch, mask, _, length = _HEADER.unpack_from(data)
+            name = data[_HEADER.size : _HEADER.size + length].rstrip(b"\0")
+            events.append(Event(watch, mask, os.fsdecode(name)))
+            data = data[_HEADER.size + length :]
+        return events
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

@@ -1,0 +1,117 @@
+"""What the kernel says about processes: alive, dying, ended and how."""
+
+import fcntl
+import os
+import signal
+import struct
+from pathlib import Path
+
+from amuxd.records import Process
+from amuxd.states import End
+
+_PF_EXITING = 0x4
+
+# The kernel's struct pidfd_info: since 6.15 it keeps the wait status after the process was reaped.
+_INFO = struct.Struct("=QQIIIIIIIIIIIiI4x")
+_INFO_EXIT = 1 << 3
+_GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The name may hold spaces and brackets; what follows the last bracket may not.
+    return text.rpartition(")")[2].split()
+
+
+def identify(pid: int) -> Process | None:
+    fields = _stat(pid)
+    return Process(pid, int(fields[19])) if fields else None
+
+
+def open_process(process: Process) -> int | None:
+    """A pidfd, or None where that very process is no more."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:
+        return None
+    if identify(process.pid) != process:
+        os.close(fd)
+        return None
+    return fd
+
+
+def is_dying(process: Process) -> bool:
+    """True from the moment its exit began: before its terminal is hung up, not when it is reaped."""
+    fields = _stat(process.pid)
+    if fields is None or int(fields[19]) != process.started:
+        return True
+    return fields[0] in {"Z", "X"} or bool(int(fields[6]) & _PF_EXITING)
+
+
+def end_of(pidfd: int, process: Process) -> End | None:
+    """How a process whose pidfd is readable ended; None where it was reaped on a kernel that forgets."""
+    for look in (_kept_status, _zombie_status, _kept_status):
+        status = look(pidfd, process)
+        if status is not None:
+            return from_wait_status(status)
+    return None
+
+
+def _kept_status(pidfd: int, process: Process) -> int | None:
+    buffer = bytearray(_INFO.size)
+    struct.pack_into("=Q", buffer, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, buffer)
+    except OSError:
+        return None
+    info = _INFO.unpack(buffer)
+    return int(info[13]) if info[0] & _INFO_EXIT else None
+
+
+def _zombie_status(pidfd: int, process: Process) -> int | None:
+    fields = _stat(process.pid)
+    if fields is None or fields[0] != "Z" or int(fields[19]) != process.started:
+        return None
+    return int(fields[49])
+
+
+def from_wait_status(status: int) -> End:
+    if os.WIFSIGNALED(status):
+        return End(signal=signal_name(os.WTERMSIG(status)), core_dumped=os.WCOREDUMP(status))
+    return End(code=os.WEXITSTATUS(status))
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        first, last = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
+        return f"SIGRTMIN+{number - first}" if first <= number <= last else f"SIG{number}"
+
+
+def signal_number(name: str) -> int | None:
+    bare = name.upper().removeprefix("SIG")
+    if bare.isdigit():
+        number = int(bare)
+        return number if 0 < number <= int(signal.SIGRTMAX) else None
+    if bare.startswith("RTMIN+") and bare[6:].isdigit():
+        number = int(signal.SIGRTMIN) + int(bare[6:])
+        return number if number <= int(signal.SIGRTMAX) else None
+    found = signal.Signals.__members__.get("SIG" + bare)
+    return int(found) if found is not None else None
+
+
+def ignores(pid: int, number: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), "0")
+    return bool(int(mask, 16) & (1 << (number - 1)))
