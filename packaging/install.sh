@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Installs amux for this user, or upgrades it under a running amuxd.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. packaging/lib.sh
+
+bin=$HOME/.local/bin
+data=$(data_directory)
+home=$data/amux
+venv=$home/venv
+
+for program in amux amuxd; do
+    if [[ -e $bin/$program && $(readlink "$bin/$program" || true) != "$venv/bin/$program" ]]; then
+        die "$bin/$program is there and is not from make install." "Move it away and try again."
+    fi
+done
+if (($(id -u) == 0)) && [[ -n ${SUDO_USER:-} ]]; then
+    note "Installing for root. For yourself, run make install without sudo."
+fi
+for program in tmux dbus-daemon; do
+    has "$program" || note "$program is missing: make run installs what amux needs, or your package manager does."
+done
+
+# The new one is made beside the old one, which a running amuxd goes on using, and takes its place in one step.
+mkdir -p "$home" "$bin"
+previous=$(readlink "$venv" || true)
+new=venv-$(date +%Y%m%d%H%M%S)-$$
+trap 'rm -rf "${home:?}/$new"' EXIT
+packaging/venv.sh "$home/$new"
+
+put() { mkdir -p "$2"; cp -f "$1" "$2/.new.$$"; chmod 644 "$2/.new.$$"; mv -f "$2/.new.$$" "$2/${3:-$(basename "$1")}"; }
+point() { ln -sfn "$1" "$2.new.$$"; mv -fT "$2.new.$$" "$2"; }
+
+step "Installing amux $("$home/$new/bin/python" -c 'import amuxd; print(amuxd.__version__)') under $HOME/.local"
+point "$new" "$venv"
+trap - EXIT
+point "$venv/bin/amux" "$bin/amux"
+point "$venv/bin/amuxd" "$bin/amuxd"
+for unit in systemd/*; do fill_in "$unit" "$data/systemd/user/$(basename "$unit")" "$venv/bin"; done
+fill_in packaging/org.amux.Amux1.service.in "$data/dbus-1/services/org.amux.Amux1.service" "$venv/bin"
+for interface in amuxd/bus/interfaces/org.amux.*.xml; do put "$interface" "$data/dbus-1/interfaces"; done
+for page in man/*.[1-8]; do put "$page" "$data/man/man${page##*.}"; done
+completion() {
+    if "$venv/bin/amux" completion "$1" >"$home/completion.new"; then
+        put "$home/completion.new" "$2" "$3"
+    else
+        note "No completion for $1 was made."
+    fi
+    rm -f "$home/completion.new"
+}
+completion bash "$data/bash-completion/completions" amux
+completion zsh "$data/zsh/site-functions" _amux
+completion fish "$data/fish/vendor_completions.d" amux.fish
+
+if has_user_manager; then
+    # What make run put there only for a look would be taken before what is installed.
+    for unit in systemd/*; do rm -f "$XDG_RUNTIME_DIR/systemd/user/$(basename "$unit")"; done
+    rm -f "$XDG_RUNTIME_DIR/dbus-1/services/org.amux.Amux1.service"
+    systemctl --user daemon-reload
+    busctl --user --quiet call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ReloadConfig ||
+        note "The session bus could not be told; amuxd is started by name from the next login on."
+    quietly systemctl --user enable amuxd.socket
+    case $(systemctl --user is-active amuxd.service || true) in
+        active | activating | reloading | failed)
+            systemctl --user reset-failed amuxd.service 2>/dev/null || true
+            if quietly systemctl --user restart amuxd.service; then
+                note "amuxd was restarted; the sessions went on."
+            else
+                systemctl --user --no-pager --full status amuxd.service >&2 || true
+                if [[ -n $previous && -x $home/$previous/bin/amuxd ]]; then
+                    point "$previous" "$venv"
+                    rm -rf "${home:?}/$new"
+                    systemctl --user reset-failed amuxd.service 2>/dev/null || true
+                    systemctl --user restart amuxd.service || true
+                    die "The new amuxd did not start, so the one from before is back." "Its status is above; sessions were not touched."
+                fi
+                die "amuxd did not start." "Its status is above; sessions were not touched."
+            fi
+            ;;
+        *) quietly systemctl --user start amuxd.socket ;;
+    esac
+    if has loginctl && [[ $(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null || true) == no ]]; then
+        note "A logout ends the sessions. To keep them:  loginctl enable-linger"
+    fi
+else
+    note "There is no systemd user manager here: amux starts amuxd by itself, and sessions run without units."
+fi
+
+# Whatever still runs from an older one keeps it until the next upgrade.
+for old in "$home"/venv-*; do
+    [[ $old == "$home/$new" ]] && continue
+    if ! grep -qsF "$old/" /proc/[0-9]*/cmdline /proc/[0-9]*/maps; then rm -rf "$old"; fi
+done
+
+case ":$PATH:" in
+    *":$bin:"*) note "Try:  amux run -n hello -- top" ;;
+    *)
+        note "$bin is not in your PATH. Add this line to ~/.profile or your shell's configuration:"
+        # shellcheck disable=SC2016  # for the user's shell to expand
+        printf '        %s\n' 'export PATH="$HOME/.local/bin:$PATH"'
+        ;;
+esac

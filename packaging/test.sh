@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# The checks and the tests. Usage: test.sh [check]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. packaging/lib.sh
+
+workers=${AMUX_TEST_WORKERS:-2}
+failures=()
+passes() {
+    local what=$1
+    shift
+    step "$what"
+    "$@" || { failures+=("$what"); note "FAILED: $what"; }
+}
+
+packaging/venv.sh build/venv/test --extras test,check
+bin=build/venv/test/bin
+
+shell_scripts() {
+    local file first
+    while IFS= read -r -d '' file; do
+        [[ -f $file ]] || continue
+        IFS= read -r first <"$file" || true
+        [[ $file == *.sh || $first == '#!'*sh ]] && printf '%s\0' "$file"
+    done < <(git ls-files -z --cached --others --exclude-standard 2>/dev/null || find . -type f -not -path './build/*' -not -path './.venv/*' -print0)
+}
+
+check_shell_scripts() {
+    local file first status=0
+    while IFS= read -r -d '' file; do
+        IFS= read -r first <"$file" || true
+        # A script that others run through "sh FILE" may have neither the line that says so nor the directive.
+        if [[ $first == '#!'* ]] || grep -q '^# shellcheck shell=' "$file"; then
+            shellcheck -x "$file" || status=1
+        else
+            shellcheck -x -s sh "$file" || status=1
+        fi
+    done < <(shell_scripts)
+    return "$status"
+}
+
+passes "ruff check" "$bin/ruff" check --quiet .
+passes "ruff format" "$bin/ruff" format --check --quiet .
+passes "mypy" "$bin/mypy" --no-error-summary
+if has shellcheck; then
+    passes "shellcheck" check_shell_scripts
+else
+    note "shellcheck is not installed: the scripts were not checked"
+fi
+if [[ ${1:-} == check ]]; then
+    ((${#failures[@]} == 0)) || die "Failed: ${failures[*]}"
+    exit 0
+fi
+
+# Every test, on the default Python with the newest dependencies.
+passes "All tests on $("$bin/python" -V)" "$bin/pytest" -n "$workers"
+
+# The unit tests and the core of the others, on each Python; the oldest dependencies where Debian 12 has them.
+on_python() {
+    local version=$1 dependencies=$2 python
+    local directory=build/venv/$version-$dependencies constraints=/dev/null
+    if ! python=$(packaging/find-python.sh "$version"); then
+        note "Python $version is not on this machine: amux was not tested on it"
+        return
+    fi
+    [[ $dependencies == newest ]] || constraints=packaging/$dependencies.txt
+    packaging/venv.sh "$directory" --python "$python" --constraints "$constraints" --extras test ||
+        { failures+=("Python $version with the $dependencies dependencies"); return; }
+    passes "Unit tests on Python $version with the $dependencies dependencies" \
+        "$directory/bin/pytest" -n "$workers" tests/unit
+    passes "Core tests on Python $version with the $dependencies dependencies" \
+        "$directory/bin/pytest" -n "$workers" -m core tests
+}
+
+on_python 3.11 oldest
+on_python 3.12 newest
+on_python 3.13 newest
+
+((${#failures[@]} == 0)) || die "Failed: $(IFS=,; echo "${failures[*]}")"
+step "Everything passed"
