@@ -1,0 +1,79 @@
+"""The fixtures that give a test a machine of its own; see tests/harness."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from harness.daemon import Amux, Embedded
+from harness.machine import Machine
+
+REPORTED_LINES = 200
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "integration: on real parts, in a machine of its own; needs root")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    real = Path(__file__).parent / "integration"
+    for item in items:
+        if real in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, object, None]:
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
+    if not report.failed:
+        return
+    for machine in Machine.alive:
+        if not machine.manager:
+            continue
+        try:
+            lines = machine.journal_text(f"--since=@{call.start - 1:.6f}", f"--lines={REPORTED_LINES}")
+        except Exception as error:
+            lines = f"it could not be read: {error}"
+        report.sections.append((f"journal of {machine.base.name}", lines))
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """systemd --user, its bus, a journal and tmux, for this test alone."""
+    with Machine() as machine:
+        yield machine
+
+
+@pytest.fixture(scope="session")
+def shared_machine() -> Iterator[Machine]:
+    """The same for all tests of a worker that leave it as they found it."""
+    with Machine() as machine:
+        yield machine
+
+
+def _amux(machine: Machine) -> Iterator[Amux]:
+    amux = Amux(machine)
+    try:
+        amux.start()
+        yield amux
+    finally:
+        amux.close()
+
+
+@pytest.fixture
+def amux(shared_machine: Machine) -> Iterator[Amux]:
+    """A fresh amuxd without sessions; what a session leaves behind after the test is an error."""
+    yield from _amux(shared_machine)
+
+
+@pytest.fixture
+def embedded() -> Iterator[Embedded]:
+    """The CLI where there is neither systemd nor a bus; every process that it started ends with the test."""
+    with Machine(manager=False) as machine:
+        embedded = Embedded(machine)
+        try:
+            yield embedded
+        finally:
+            embedded.close()

@@ -1,0 +1,19 @@
+"""A deadline for where nothing tells of the change that a test waits for."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(predicate: Callable[[], T], timeout: float = 5, interval: float = 0.01) -> T:
+    """The first true result of the predicate; TimeoutError names the last one."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = predicate()
+        if result:
+            return result
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"not within {timeout} s; the last result was {result!r}")
+        time.sleep(interval)

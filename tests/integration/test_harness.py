@@ -1,0 +1,213 @@
+"""The machine of the tests is a real one, and goes without a trace."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from harness.bus import Bus, CallFailed, Events
+from harness.machine import REPOSITORY, CommandFailed, Machine, MachineError
+from harness.waiting import until
+
+TOY = """
+from jeepney import DBusAddress, HeaderFields, MessageType, message_bus
+from jeepney import new_error, new_method_return, new_signal
+from jeepney.io.blocking import open_dbus_connection
+
+toy = DBusAddress("/toy", interface="org.amux.Toy")
+with open_dbus_connection() as connection:
+    # The call that activated it comes before the reply to this.
+    connection.send(message_bus.RequestName("org.amux.Toy"))
+    while True:
+        message = connection.receive()
+        if message.header.message_type is not MessageType.method_call:
+            continue
+        if message.header.fields[HeaderFields.member] == "Echo":
+            connection.send(new_signal(toy, "Called", "s", message.body))
+            connection.send(new_method_return(message, "s", message.body))
+        else:
+            connection.send(new_error(message, "org.amux.Toy.Error.Unknown", "s", ("no such thing",)))
+"""
+
+
+def cgroup_trees() -> list[Path]:
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [Path(fields[4]) for fields in mounts if fields[fields.index("-") + 1] == "cgroup2"]
+
+
+def traces(base: Path) -> list[str]:
+    """What is left of a machine in the namespaces of the tests."""
+    found = [str(path) for tree in cgroup_trees() for path in tree.glob(f"**/{base.name}")]
+    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if base.name in line]
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        if base.name in str(process.info) and process.pid != os.getpid():
+            found.append(f"process {process.pid} {process.info['cmdline']}")
+    if base.exists():
+        found.append(str(base))
+    return found
+
+
+def test_services_run_under_a_real_user_manager(shared_machine: Machine) -> None:
+    shared_machine.run(["systemd-run", "--user", "--wait", "--collect", "true"])
+    with pytest.raises(CommandFailed):
+        shared_machine.run(["systemd-run", "--user", "--wait", "--collect", "false"])
+    assert shared_machine.systemctl("is-system-running") == "running"
+
+
+def test_a_transient_unit_has_its_limits_and_its_own_cgroup(shared_machine: Machine) -> None:
+    shared_machine.run(
+        [
+            "systemd-run",
+            "--user",
+            "--unit=limited",
+            "--property=MemoryMax=64M",
+            "--collect",
+            "sleep",
+            "infinity",
+        ]
+    )
+    try:
+        assert shared_machine.systemctl("show", "--property=MemoryMax", "limited") == f"MemoryMax={64 << 20}"
+        cgroup = shared_machine.systemctl("show", "--property=ControlGroup", "--value", "limited")
+        assert cgroup == "/user.slice/user-0.slice/user@0.service/app.slice/limited.service"
+        procs = shared_machine.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.procs"]).stdout
+        assert procs.split() == [shared_machine.systemctl("show", "--property=MainPID", "--value", "limited")]
+    finally:
+        shared_machine.systemctl("stop", "limited")
+
+
+def test_commands_run_as_in_a_login_session(shared_machine: Machine) -> None:
+    cgroup = shared_machine.run(["cat", "/proc/self/cgroup"]).stdout.splitlines()[-1]
+    assert cgroup == "0::/user.slice/user-0.slice/session-1.scope"
+    printed = shared_machine.run(["cat"], input="typed\n", env={"EXTRA": "1"}).stdout
+    assert printed == "typed\n"
+    assert (
+        shared_machine.run(["sh", "-c", "pwd; echo $HOME"]).stdout.split() == [str(shared_machine.home)] * 2
+    )
+
+
+def test_a_signal_reaches_the_command_itself(shared_machine: Machine) -> None:
+    process = shared_machine.popen(
+        ["sh", "-c", "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.05; done"],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10)[0] == "caught\n"
+    assert process.returncode == 7
+
+
+def test_a_command_that_takes_too_long_is_ended(shared_machine: Machine) -> None:
+    before = {process.pid for process in shared_machine.processes()}
+    with pytest.raises(subprocess.TimeoutExpired):
+        shared_machine.run(["sleep", "infinity"], timeout=0.1)
+    assert {process.pid for process in shared_machine.processes()} <= before
+
+
+def test_the_bus_activates_a_service_and_tests_reach_it_from_outside(machine: Machine) -> None:
+    toy = machine.base / "toy.py"
+    toy.write_text(TOY)
+    runtime = machine.outside(machine.runtime)
+    units, services = runtime / "systemd/user", runtime / "dbus-1/services"
+    units.mkdir(parents=True)
+    services.mkdir(parents=True)
+    (units / "toy.service").write_text(
+        f"[Service]\nType=dbus\nBusName=org.amux.Toy\nExecStart={sys.executable} {toy}\n"
+    )
+    (services / "org.amux.Toy.service").write_text(
+        "[D-BUS Service]\nName=org.amux.Toy\nExec=/bin/false\nSystemdService=toy.service\n"
+    )
+    machine.systemctl("daemon-reload")
+    bus = Bus(machine.bus_address)
+    bus.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "ReloadConfig")
+    toy_proxy = bus.proxy("org.amux.Toy", "/toy", "org.amux.Toy")
+    with Events(machine.bus_address, "org.amux.Toy") as events:
+        assert toy_proxy.call("Echo", "s", "hello") == "hello"
+        first = events.wait(lambda event: event.body == ("hello",))
+        machine.kill(int(machine.systemctl("show", "--property=MainPID", "--value", "toy")))
+        # The bus must have seen it go, or the call is still for the dead one.
+        until(lambda: machine.systemctl("is-active", "toy", check=False) == "failed")
+        assert toy_proxy.call("Echo", "s", "again") == "again"
+        second = events.wait(lambda event: event.member == "Called", after=first)
+        assert (second.path, second.body) == ("/toy", ("again",))
+        with pytest.raises(TimeoutError, match="Called /toy"):
+            events.wait(lambda event: False, timeout=0.01)
+    with pytest.raises(CallFailed, match="no such thing") as failure:
+        toy_proxy.call("Other")
+    assert failure.value.name == "org.amux.Toy.Error.Unknown"
+    bus.close()
+
+
+def test_the_journal_is_real(shared_machine: Machine) -> None:
+    shared_machine.run(
+        ["logger", "--journald"], input="MESSAGE=it ended\nAMUX_SESSION=abc\nAMUX_STATE=failed\n"
+    )
+    (entry,) = shared_machine.journal(AMUX_SESSION="abc")
+    assert (entry["MESSAGE"], entry["AMUX_STATE"]) == ("it ended", "failed")
+    shared_machine.run(["systemd-run", "--user", "--wait", "--collect", "echo", "words"])
+    # By identifier: journald can no longer look up the unit of a process that is gone.
+    assert [entry["MESSAGE"] for entry in shared_machine.journal(SYSLOG_IDENTIFIER="echo")] == ["words"]
+
+
+def test_tmux_runs_in_it(shared_machine: Machine) -> None:
+    socket = shared_machine.runtime / "tmux-test.sock"
+    shared_machine.run(["tmux", "-S", socket, "new-session", "-d", "-s", "one", "sleep infinity"])
+    pane = shared_machine.run(["tmux", "-S", socket, "list-panes", "-F", "#{pane_pid}"]).stdout
+    assert shared_machine.outside_pid(int(pane)) in psutil.pids()
+    shared_machine.run(["tmux", "-S", socket, "kill-server"])
+
+
+def test_machines_do_not_see_each_other() -> None:
+    with Machine() as one, Machine() as other:
+        one.run(["systemd-run", "--user", "--unit=mine", "sleep", "infinity"])
+        assert one.systemctl("is-active", "mine") == "active"
+        assert other.systemctl("is-active", "mine", check=False) == "inactive"
+        assert not {p.pid for p in one.processes()} & {p.pid for p in other.processes()}
+
+
+def test_nothing_is_left_of_a_machine() -> None:
+    with Machine() as machine:
+        machine.run(["systemd-run", "--user", "sleep", "infinity"])
+        machine.run(["sh", "-c", "setsid sleep infinity >/dev/null 2>&1 &"])
+        forgotten = machine.popen(["sleep", "infinity"])
+        machine.run(["mount", "-t", "tmpfs", "tmpfs", machine.home])
+        assert traces(machine.base)
+        pids = [process.pid for process in machine.processes()]
+    assert forgotten.returncode == -signal.SIGKILL
+    assert traces(machine.base) == []
+    assert not set(pids) & set(psutil.pids())
+
+
+def test_nothing_is_left_when_the_tests_are_killed() -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY / 'tests')!r})\n"
+        "from harness.machine import Machine\n"
+        "machine = Machine(); machine.run(['systemd-run', '--user', 'sleep', 'infinity'])\n"
+        "print(machine.base, flush=True); input()"
+    )
+    tests = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert tests.stdout is not None
+    base = Path(tests.stdout.readline().strip())
+    assert traces(base)
+    tests.kill()
+    tests.communicate()
+    until(lambda: not traces(base))
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"missing: .*dbus-user-session.*tmux"):
+        Machine(root=tmp_path)
+
+
+def test_without_a_manager_there_is_neither_bus_nor_systemd() -> None:
+    with Machine(manager=False) as machine:
+        assert "DBUS_SESSION_BUS_ADDRESS" not in machine.environment
+        assert not machine.outside("/run/systemd/system").exists()
+        assert machine.run(["ls", machine.runtime]).stdout == ""
+        assert machine.run(["systemctl", "--user", "status"], check=False).returncode != 0
