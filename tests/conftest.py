@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from harness import debian13
 from harness.daemon import Amux, Embedded
 from harness.machine import Machine
 
@@ -66,6 +67,33 @@ def _amux(machine: Machine) -> Iterator[Amux]:
 def amux(shared_machine: Machine) -> Iterator[Amux]:
     """A fresh amuxd without sessions; what a session leaves behind after the test is an error."""
     yield from _amux(shared_machine)
+
+
+@pytest.fixture
+def machine13() -> Iterator[Machine]:
+    """As machine, with what Debian 13 ships: systemd 257, tmux 3.5a, Python 3.13."""
+    with debian13.machine() as machine:
+        yield machine
+
+
+@pytest.fixture(scope="session")
+def shared_machine13() -> Iterator[Machine]:
+    with debian13.machine() as machine:
+        yield machine
+
+
+@pytest.fixture
+def amux13(shared_machine13: Machine) -> Iterator[Amux]:
+    """As amux, on Debian 13."""
+    yield from _amux(shared_machine13)
+
+
+@pytest.fixture(params=["amux", "amux13"])
+def amux_everywhere(request: pytest.FixtureRequest) -> Amux:
+    """The same test on this system and on Debian 13."""
+    amux = request.getfixturevalue(request.param)
+    assert isinstance(amux, Amux)
+    return amux
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ OPTIONS = {
 
 def launchers(machine: Machine) -> Path:
     """Where amux and amuxd are: the entry points of this Python, or the same made from the checkout."""
-    if (machine.bindir / "amuxd").exists() and (machine.bindir / "amux").exists():
+    if machine.root is None and all((machine.bindir / name).exists() for name in ("amux", "amuxd")):
         return machine.bindir
     directory = machine.base / "bin"
     directory.mkdir(exist_ok=True)

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -57,11 +56,7 @@ class Amux(Client):
         return int(self.machine.systemctl("show", "--property=MainPID", "--value", "amuxd.service"))
 
     def start(self) -> None:
-        try:
-            self.machine.systemctl("start", "amuxd.service")
-        except subprocess.CalledProcessError as error:
-            error.add_note(f"--- the journal\n{self.journal_text()}")
-            raise
+        self.machine.systemctl("start", "amuxd.service")
 
     def stop(self) -> None:
         self.machine.systemctl("stop", "amuxd.service")
@@ -76,9 +71,6 @@ class Amux(Client):
     def journal(self, **matches: str) -> list[dict[str, Any]]:
         """What amuxd logged since this fixture was made; journal(AMUX_SESSION=id) narrows it."""
         return self.machine.journal(f"--since=@{self._since}", "--user-unit=amuxd.service", **matches)
-
-    def journal_text(self) -> str:
-        return self.machine.journal_text(f"--since=@{self._since}")
 
     def close(self) -> None:
         """Ends and removes everything of amux; LeftBehind names what had escaped from its unit."""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from harness import debian13
 from harness.bus import Bus, CallFailed, Events
+from harness.daemon import Amux, LeftBehind
 from harness.machine import REPOSITORY, CommandFailed, Machine, MachineError
 from harness.waiting import until
 
@@ -30,6 +32,21 @@ with open_dbus_connection() as connection:
             connection.send(new_method_return(message, "s", message.body))
         else:
             connection.send(new_error(message, "org.amux.Toy.Error.Unknown", "s", ("no such thing",)))
+"""
+
+
+TOY_DAEMON = """#!{python}
+import os
+import sdnotify
+from jeepney import message_bus
+from jeepney.io.blocking import open_dbus_connection
+
+with open_dbus_connection() as connection:
+    connection.send(message_bus.RequestName("org.amux.Amux1"))
+    sdnotify.SystemdNotifier().notify("READY=1")
+    print("home is", os.environ["HOME"], flush=True)
+    while True:
+        connection.receive()
 """
 
 
@@ -211,3 +228,56 @@ def test_without_a_manager_there_is_neither_bus_nor_systemd() -> None:
         assert not machine.outside("/run/systemd/system").exists()
         assert machine.run(["ls", machine.runtime]).stdout == ""
         assert machine.run(["systemctl", "--user", "status"], check=False).returncode != 0
+
+
+@pytest.fixture
+def toy_amux(machine: Machine) -> Amux:
+    """The harness's own part of amux, with a daemon that only says that it is there."""
+    machine.bindir = machine.base / "toys"
+    machine.bindir.mkdir()
+    toys = {"amuxd": TOY_DAEMON.format(python=sys.executable), "amux": "#!/bin/sh\necho $0 $*\n"}
+    for name, text in toys.items():
+        (machine.bindir / name).write_text(text)
+        (machine.bindir / name).chmod(0o755)
+    return Amux(machine)
+
+
+def test_the_daemon_runs_as_a_service(toy_amux: Amux) -> None:
+    toy_amux.start()
+    first = toy_amux.pid
+    assert first
+    assert toy_amux.cli("ls", "-a").stdout == f"{toy_amux.bindir}/amux ls -a\n"
+    toy_amux.restart()
+    assert toy_amux.pid not in (0, first)
+    toy_amux.kill(signal.SIGKILL)
+    until(lambda: toy_amux.machine.systemctl("is-active", "amuxd", check=False) == "active")
+    toy_amux.stop()
+    assert toy_amux.pid == 0
+    assert f"home is {toy_amux.machine.home}" in [entry["MESSAGE"] for entry in toy_amux.journal()]
+    toy_amux.state.mkdir()
+    toy_amux.close()
+    assert not toy_amux.state.exists()
+
+
+def test_what_a_session_leaves_behind_is_an_error(toy_amux: Amux) -> None:
+    toy_amux.machine.run(["systemd-run", "--user", "--unit=amux-abc", "sleep", "1001"])
+    toy_amux.machine.run(["systemd-run", "--user", "--unit=escaped", "sleep", "1002"])
+    with pytest.raises(LeftBehind, match=r"'1002'\] in .*/escaped\.service") as failure:
+        toy_amux.close()
+    assert "1001" not in str(failure.value)
+
+
+def test_a_debian_13_is_a_machine_like_any(machine13: Machine) -> None:
+    machine13.run(["systemd-run", "--user", "--wait", "--collect", "true"])
+    assert machine13.run(["tmux", "-V"]).stdout == "tmux 3.5a\n"
+    assert machine13.run(["systemctl", "--version"]).stdout.startswith("systemd 257")
+    assert machine13.run(["python3", "--version"]).stdout.startswith("Python 3.13")
+    machine13.run(["logger", "--journald"], input="MESSAGE=hello\nAMUX_SESSION=thirteen\n")
+    assert len(machine13.journal(AMUX_SESSION="thirteen")) == 1
+    bus = Bus(machine13.bus_address)
+    assert bus.unique_name
+    bus.close()
+    # What it writes goes to an overlay of its own.
+    machine13.run(["sh", "-c", "echo changed >/etc/hostname"])
+    with debian13.machine() as another:
+        assert "changed" not in another.run(["cat", "/etc/hostname"], check=False).stdout
