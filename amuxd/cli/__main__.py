@@ -1,0 +1,3 @@
+from amuxd.cli import main
+
+main()

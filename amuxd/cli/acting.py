@@ -1,0 +1,96 @@
+"""amux stop, kill, restart, archive and rm: one thing done to several sessions at once"""
+
+import signal as signals
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from amuxd.cli import failures, sessions
+from amuxd.cli.client import LONG, Client
+from amuxd.cli.failures import RemoteError, Unreachable
+from amuxd.cli.naming import sessions_argument
+from amuxd.cli.quantities import parse_duration
+from amuxd.cli.text import harmless
+
+
+def _act(
+    names: Sequence[str], done: str, timeout: float, member: str, signature: str = "", *body: Any
+) -> int:
+    """Asks for all at once, then reports each in the order given; the exit code of the first that failed."""
+    client = Client()
+    begun: list[tuple[str, int]] = []
+    code = 0
+    for name in dict.fromkeys(names):
+        try:
+            path = client.find(name)
+            # Asked before, for afterwards it may be gone.
+            label = sessions.label(client.properties(path))
+            begun.append((label, client.begin(path, member, signature, *body)))
+        except RemoteError as problem:
+            code = _told(problem, code)
+    for label, serial in begun:
+        try:
+            client.finish(serial, timeout)
+            print(harmless(f"{done} {label}"))
+        except (RemoteError, Unreachable) as problem:
+            code = _told(problem, code)
+    return code
+
+
+def _told(problem: Exception, code: int) -> int:
+    sys.stdout.flush()
+    told = failures.tell(problem)
+    return code or told
+
+
+@click.command()
+@sessions_argument
+@click.option("--grace", metavar="T", type=parse_duration, help="How long it may take to end by itself.")
+def stop(names: Sequence[str], grace: float | None) -> int:
+    """End sessions: the command is asked to end, then, after a grace, all that is left is killed."""
+    options = {} if grace is None else {"grace": ("d", grace)}
+    return _act(names, "stopped", LONG + (grace or 0), "Stop", "a{sv}", options)
+
+
+def _signal_name(text: str) -> str:
+    word = text.upper()
+    try:
+        return (signals.Signals(int(word)) if word.isdigit() else signals.Signals[_with_prefix(word)]).name
+    except (KeyError, ValueError):
+        raise click.BadParameter(f"{text!r} is not a signal such as TERM, SIGINT or 9") from None
+
+
+def _with_prefix(word: str) -> str:
+    return word if word.startswith("SIG") else "SIG" + word
+
+
+@click.command()
+@sessions_argument
+@click.option("-s", "--signal", metavar="SIGNAL", type=_signal_name, default="SIGTERM", show_default=True)
+def kill(names: Sequence[str], signal: str) -> int:
+    """Send a signal to the command of sessions. What becomes of it then is the command's matter."""
+    return _act(names, f"sent {signal} to", LONG, "Kill", "s", signal)
+
+
+@click.command()
+@sessions_argument
+def restart(names: Sequence[str]) -> int:
+    """Begin a new run of sessions: the same command in the same place."""
+    return _act(names, "restarted", LONG, "Restart")
+
+
+@click.command()
+@sessions_argument
+def archive(names: Sequence[str]) -> int:
+    """Put sessions away: lists leave them out, and they are kept until they are removed."""
+    return _act(names, "archived", LONG, "Archive")
+
+
+@click.command()
+@sessions_argument
+@click.option("-f", "--force", is_flag=True, help="Also one that is live: it is stopped first.")
+def rm(names: Sequence[str], force: bool) -> int:
+    """Remove sessions and all their files, their logs too."""
+    return _act(names, "removed", LONG, "Remove", "a{sv}", {"force": ("b", force)})

@@ -1,0 +1,119 @@
+"""The commands, each in a module that is imported when it is called, and the one way out."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from amuxd import __version__
+from amuxd.cli import failures
+
+COMMANDS = {
+    "run": ("running", "Start a command in a session of its own."),
+    "ls": ("listing", "List the sessions."),
+    "show": ("showing", "Tell everything about a session."),
+    "history": ("showing", "Tell how a session came to be what it is."),
+    "attach": ("attaching", "Take a session into this terminal."),
+    "send": ("attaching", "Type text into a session."),
+    "logs": ("logs", "Print what a session printed."),
+    "wait": ("waiting", "Wait until sessions end."),
+    "watch": ("watching", "Tell of every change as it happens."),
+    "stop": ("acting", "End sessions, and all that they started."),
+    "kill": ("acting", "Send a signal to the command of sessions."),
+    "restart": ("acting", "Begin a new run of sessions."),
+    "archive": ("acting", "Put sessions away."),
+    "rm": ("acting", "Remove sessions and all their files."),
+    "completion": ("completing", "Print the completion script of a shell."),
+}
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"amuxd.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        command.short_help = COMMANDS[cmd_name][1]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        click.echo(f"amux {__version__}")
+        ctx.exit()
+
+
+_EPILOG = (
+    "S is a session's name, its id, or the beginning of its id. Exit codes: 0 done, 1 did not work, "
+    "2 wrong usage, 3 no such session, 4 not possible in this state, 5 amuxd unreachable. AMUX_BUS_ADDRESS "
+    "names another message bus to find amuxd on; NO_COLOR turns colours off."
+)
+amux = Commands(
+    "amux",
+    help="Terminal sessions that outlive their terminal.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_print_version,
+            help="Show the version and exit.",
+        )
+    ],
+)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code, after everything was said."""
+    # A name may hold what the terminal's encoding cannot; an output that is not exact beats none.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+    try:
+        code = amux.main(arguments or ["--help"], prog_name="amux", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        return _quietly()
+    except (KeyboardInterrupt, click.Abort):
+        return failures.INTERRUPTED
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except Exception as problem:
+        if os.environ.get("AMUX_DEBUG"):
+            raise
+        return _after_output(problem)
+
+
+def _after_output(problem: Exception) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _quietly()
+    except OSError:
+        # It is this that the problem tells of; leave nothing for the interpreter to fail on again.
+        _discard_output()
+    return failures.tell(problem)
+
+
+def _quietly() -> int:
+    _discard_output()
+    return failures.BROKEN_PIPE
+
+
+def _discard_output() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

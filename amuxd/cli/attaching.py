@@ -1,0 +1,125 @@
+"""amux attach and amux send"""
+
+import os
+import sys
+import time
+from typing import NoReturn
+
+import click
+
+from amuxd.cli import sessions
+from amuxd.cli.client import LONG, Client, Properties
+from amuxd.cli.failures import Failure, NotPossible, WrongUsage
+from amuxd.cli.naming import session_argument
+from amuxd.cli.text import harmless
+
+
+@click.command()
+@session_argument
+def attach(name: str) -> None:
+    """Take a session into this terminal; Ctrl-B d leaves it again. It goes on either way."""
+    client = Client()
+    attach_to(client, client.find(name))
+
+
+def attach_to(client: Client, path: str) -> None:
+    session = client.properties(path)
+    if os.environ.get("AMUX_SESSION_ID") == session["Id"]:
+        raise NotPossible(f"this terminal is {sessions.label(session)} itself")
+    if session["State"] == "running":
+        _take(client, path)
+    what = f"{sessions.label(session)} is {_state(session)}"
+    if not _is_at_terminal():
+        raise NotPossible(what, _possible(session))
+    _offer(client, path, session, what)
+
+
+def _state(session: Properties) -> str:
+    status = sessions.status(session, time.time())
+    reason = session.get("Reason")
+    return f"{status}: {reason}" if reason else status
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _take(client: Client, path: str) -> NoReturn:
+    if not _is_at_terminal():
+        raise Failure("attach needs a terminal", "amux logs -f shows what it prints, amux send types into it")
+    command = client.session(path, "AttachCommand")[0]
+    # A terminal inside tmux counts as nested; this one is meant.
+    environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as problem:
+        raise Failure(f"{command[0]}: {problem.strerror}") from None
+
+
+def _possible(session: Properties) -> str:
+    steps = []
+    if sessions.can_restart(session["State"]):
+        steps.append(f"amux restart {session['Id']}")
+    if sessions.can_archive(session["State"]):
+        steps.append(f"amux archive {session['Id']}")
+    return ", ".join(steps)
+
+
+def _offer(client: Client, path: str, session: Properties, what: str) -> None:
+    offers = []
+    if sessions.can_restart(session["State"]):
+        offers.append("[R] Restart")
+    if sessions.can_archive(session["State"]):
+        offers.append("[T] Teardown")
+    if not offers:
+        raise NotPossible(what)
+    print(harmless(what))
+    print("  ".join([*offers, "[C] Cancel"]) + " ", end="", flush=True)
+    key = _chosen({offer[1].lower() for offer in offers})
+    print(key.upper())
+    if key == "r":
+        client.session(path, "Restart", timeout=LONG)
+        _take(client, path)
+    if key == "t":
+        client.session(path, "Archive", timeout=LONG)
+        print(harmless(f"archived {sessions.label(session)}"))
+
+
+def _chosen(offered: set[str]) -> str:
+    """One of the keys on offer, or c."""
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        while True:
+            key = os.read(terminal, 16)[:1].decode(errors="replace").lower()
+            if key in offered:
+                return key
+            if key in ("c", "q", "\x1b", "\x04", ""):
+                return "c"
+    except KeyboardInterrupt:
+        return "c"
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+@click.command()
+@session_argument
+@click.argument("text")
+@click.option("--no-enter", is_flag=True, help="Do not press Enter after it.")
+def send(name: str, text: str, no_enter: bool) -> None:
+    """Type TEXT into a session, and Enter after it; - takes the text from standard input."""
+    if text == "-":
+        try:
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError:
+            raise WrongUsage("standard input is not valid UTF-8") from None
+        if not no_enter:
+            # The line's own end is the Enter that follows.
+            text = text.removesuffix("\n")
+    client = Client()
+    client.session(client.find(name), "Send", "sb", text, not no_enter)

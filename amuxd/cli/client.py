@@ -1,0 +1,193 @@
+"""amuxd as the commands see it: finds the bus, calls, and tells what happens."""
+
+import os
+from time import monotonic
+from typing import Any, cast
+
+from jeepney import DBusAddress
+
+from amuxd import __version__, paths
+from amuxd.cli import failures
+from amuxd.cli.connection import BUS, Connection, Signal, socket_paths
+from amuxd.cli.failures import RemoteError, Unreachable
+
+Properties = dict[str, Any]
+
+ORDINARY = 10.0
+# Whoever starts or stops something waits for a program that has its own idea of time.
+LONG = 120.0
+
+MANAGER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, paths.MANAGER_INTERFACE)
+PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
+
+_OBJECTS = f"type='signal',sender='{paths.BUS_NAME}',path_namespace='{paths.MANAGER_PATH}'"
+_OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0='{paths.BUS_NAME}'"
+
+
+class Client:
+    def __init__(self, start: bool = True, timeout: float = ORDINARY) -> None:
+        self._start = start
+        self._timeout = timeout
+        self._rules: list[str] = []
+        self._connection, self._may_switch, self._is_private = self._connect()
+
+    def manager(
+        self, member: str, signature: str = "", *body: Any, timeout: float | None = None
+    ) -> tuple[Any, ...]:
+        return self._call(MANAGER, member, signature, *body, timeout=timeout)
+
+    def session(
+        self, path: str, member: str, signature: str = "", *body: Any, timeout: float | None = None
+    ) -> tuple[Any, ...]:
+        return self._call(_session(path), member, signature, *body, timeout=timeout)
+
+    def begin(self, path: str, member: str, signature: str = "", *body: Any) -> int:
+        """Sends a call to a session without waiting for its reply."""
+        return self._connection.send(_session(path), member, signature, *body)
+
+    def finish(self, serial: int, timeout: float) -> tuple[Any, ...]:
+        return self._reply(serial, timeout)
+
+    def find(self, name: str) -> str:
+        return cast(str, self.manager("GetSession", "s", name)[0])
+
+    def properties(self, path: str) -> Properties:
+        address = DBusAddress(path, paths.BUS_NAME, PROPERTIES_INTERFACE)
+        return plain(self._call(address, "GetAll", "s", paths.SESSION_INTERFACE)[0])
+
+    def sessions(self, **only: tuple[str, Any]) -> list[tuple[str, Properties]]:
+        return cast("list[tuple[str, Properties]]", self.manager("ListSessions", "a{sv}", only)[0])
+
+    def certificate(self, path: str, run: int) -> Properties:
+        return plain(self.session(path, "Certificate", "u", run)[0])
+
+    def subscribe(self) -> None:
+        """Everything that amuxd tells from now on, and when it comes and goes. Subscribe first, then look."""
+        self._rules = [_OBJECTS, _OWNER]
+        self._add_rules()
+
+    def next_signal(self, timeout: float | None = None) -> Signal | None:
+        return self._connection.next_signal(timeout)
+
+    def wait_for_change(self, settle: float, latest: float) -> None:
+        """Until there was a change, and then none for a moment, or it is late; waits while amuxd is away."""
+        away = _is_leaving(self.next_signal())
+        deadline = monotonic() + latest
+        while signal := self.next_signal(None if away else min(settle, deadline - monotonic())):
+            if is_owner_change(signal):
+                away = _is_leaving(signal)
+            elif monotonic() >= deadline:
+                return
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def _connect(self) -> tuple[Connection, bool, bool]:
+        """The connection, whether the private bus may take its place, and whether it is the private one."""
+        try:
+            if address := os.environ.get("AMUX_BUS_ADDRESS"):
+                return self._at(address), False, False
+            if address := paths.bus_address():
+                try:
+                    return self._at(address), True, False
+                except (OSError, Unreachable):
+                    pass
+            return self._private(), False, True
+        except TimeoutError:
+            raise Unreachable(f"the message bus does not answer (waited {self._timeout:.0f} s)") from None
+
+    def _at(self, address: str) -> Connection:
+        problem: OSError | None = None
+        for socket_path in socket_paths(address):
+            try:
+                return Connection(socket_path, self._timeout)
+            except TimeoutError:
+                raise
+            except OSError as refusal:
+                problem = refusal
+        why = problem.strerror or str(problem) if problem else "no such transport here"
+        raise Unreachable(f"no message bus at {address}: {why}")
+
+    def _private(self) -> Connection:
+        from amuxd.cli import private_bus
+
+        connection = private_bus.connect(self._timeout, self._start)
+        if connection is None:
+            raise Unreachable("there is no message bus")
+        return connection
+
+    def _call(
+        self, address: DBusAddress, member: str, signature: str = "", *body: Any, timeout: float | None = None
+    ) -> tuple[Any, ...]:
+        limit = self._timeout if timeout is None else timeout
+        for argument in body:
+            if isinstance(argument, str) and "\0" in argument:
+                raise failures.WrongUsage("text with a NUL character cannot be sent")
+        try:
+            serial = self._connection.send(address, member, signature, *body, activate=self._start)
+            return self._reply(serial, limit)
+        except RemoteError as problem:
+            if problem.name == failures.SERVICE_UNKNOWN and self._may_switch:
+                self._switch_to_private()
+                return self._call(address, member, signature, *body, timeout=timeout)
+            if problem.name in failures.NOT_UNDERSTOOD:
+                self._check_version()
+            raise
+        finally:
+            self._may_switch = False
+
+    def _reply(self, serial: int, limit: float) -> tuple[Any, ...]:
+        try:
+            return self._connection.reply(serial, limit)
+        except TimeoutError:
+            raise Unreachable(f"amuxd does not answer (waited {limit:.0f} s)", self._ask()) from None
+        except ConnectionError:
+            raise Unreachable("the connection to the message bus broke") from None
+        except RemoteError as problem:
+            problem.ask = self._ask()
+            raise
+
+    def _ask(self) -> str:
+        """Where amuxd tells why it does not start or answer."""
+        if not self._is_private:
+            return "journalctl --user -u amuxd"
+        from amuxd.cli import private_bus
+
+        return private_bus.by_hand()
+
+    def _switch_to_private(self) -> None:
+        """A session bus that knows of no amuxd is as good as none."""
+        self._connection.close()
+        self._may_switch, self._is_private = False, True
+        self._connection = self._private()
+        self._add_rules()
+
+    def _add_rules(self) -> None:
+        for rule in self._rules:
+            self._connection.call(BUS, "AddMatch", "s", rule, timeout=self._timeout)
+
+    def _check_version(self) -> None:
+        address = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, PROPERTIES_INTERFACE)
+        serial = self._connection.send(address, "Get", "ss", paths.MANAGER_INTERFACE, "Version")
+        try:
+            version = self._connection.reply(serial, self._timeout)[0][1]
+        except (RemoteError, OSError):
+            version = "of another version"
+        if version != __version__:
+            raise failures.other_version(version)
+
+
+def is_owner_change(signal: Signal) -> bool:
+    return signal.member == "NameOwnerChanged"
+
+
+def _is_leaving(signal: Signal | None) -> bool:
+    return signal is not None and is_owner_change(signal) and not signal.body[2]
+
+
+def _session(path: str) -> DBusAddress:
+    return DBusAddress(path, paths.BUS_NAME, paths.SESSION_INTERFACE)
+
+
+def plain(variants: dict[str, tuple[str, Any]]) -> Properties:
+    return {key: value for key, (_, value) in variants.items()}

@@ -1,0 +1,134 @@
+"""Every way to fail, as a sentence, a hint and an exit code. The rest of the CLI just raises."""
+
+import sys
+
+import click
+
+from amuxd import __version__
+from amuxd.errors import PREFIX
+
+DID_NOT_WORK, WRONG_USAGE, NO_SUCH_SESSION, NOT_POSSIBLE, UNREACHABLE = 1, 2, 3, 4, 5
+TIMED_OUT, INTERRUPTED, BROKEN_PIPE = 124, 130, 141
+
+BUS_ERROR = "org.freedesktop.DBus.Error."
+NO_REPLY = BUS_ERROR + "NoReply"
+SERVICE_UNKNOWN = BUS_ERROR + "ServiceUnknown"
+UNKNOWN_OBJECT = BUS_ERROR + "UnknownObject"
+NOT_UNDERSTOOD = frozenset(
+    BUS_ERROR + name
+    for name in ("UnknownMethod", "UnknownInterface", "UnknownObject", "UnknownProperty", "InvalidArgs")
+)
+
+_CODES = {
+    "NoSuchSession": NO_SUCH_SESSION,
+    "Ambiguous": NO_SUCH_SESSION,
+    "InvalidTransition": NOT_POSSIBLE,
+    "InvalidArgument": WRONG_USAGE,
+    "InvalidName": WRONG_USAGE,
+}
+_NOT_STARTED = (
+    SERVICE_UNKNOWN,
+    BUS_ERROR + "NameHasNoOwner",
+    BUS_ERROR + "TimedOut",
+    BUS_ERROR + "Spawn.",
+    "org.freedesktop.systemd1.",
+)
+
+
+class Failure(Exception):
+    exit_code = DID_NOT_WORK
+
+    def __init__(self, sentence: str, hint: str = "", exit_code: int | None = None) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.hint = hint
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class WrongUsage(Failure):
+    exit_code = WRONG_USAGE
+
+
+class NotPossible(Failure):
+    exit_code = NOT_POSSIBLE
+
+
+class Unreachable(Failure):
+    exit_code = UNREACHABLE
+
+
+class Interrupted(Failure):
+    """Ctrl-C, where something needs to be said about what goes on without us."""
+
+    exit_code = INTERRUPTED
+
+
+class RemoteError(Exception):
+    """An error reply."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
+        # Where amuxd tells why it does not start: on a private bus there is no unit and no journal.
+        self.ask = "journalctl --user -u amuxd"
+
+    @property
+    def is_not_started(self) -> bool:
+        return self.name.startswith(_NOT_STARTED)
+
+
+def other_version(daemon: str) -> Unreachable:
+    return Unreachable(
+        f"amuxd is {daemon}, amux {__version__}: they do not understand each other",
+        "systemctl --user restart amuxd  (no session ends)",
+    )
+
+
+def explain(problem: BaseException) -> Failure:
+    if isinstance(problem, Failure):
+        return problem
+    if isinstance(problem, RemoteError):
+        return _explain_remote(problem)
+    if isinstance(problem, click.UsageError):
+        hint = f"{problem.ctx.command_path} --help" if problem.ctx else ""
+        return WrongUsage(_lower_first(problem.format_message()), hint)
+    if isinstance(problem, click.ClickException):
+        return Failure(problem.format_message())
+    if isinstance(problem, UnicodeEncodeError):
+        return WrongUsage(f"not valid UTF-8: {problem.object!a}")
+    if isinstance(problem, OSError):
+        about = f"{problem.filename}: " if problem.filename else ""
+        return Failure(about + (problem.strerror or str(problem)))
+    return Failure(f"internal error: {problem!r}", "AMUX_DEBUG=1 shows where")
+
+
+def _explain_remote(problem: RemoteError) -> Failure:
+    message = problem.message.rstrip(".\n") or problem.name
+    if problem.name.startswith(PREFIX):
+        code = _CODES.get(problem.name.removeprefix(PREFIX), DID_NOT_WORK)
+        return Failure(message, "amux ls -a" if code == NO_SUCH_SESSION else "", code)
+    if problem.name == UNKNOWN_OBJECT:
+        return Failure("the session was removed", exit_code=NO_SUCH_SESSION)
+    if problem.name == NO_REPLY:
+        return Unreachable("amuxd went away before it answered", problem.ask)
+    if problem.is_not_started:
+        return Unreachable(f"amuxd does not start: {message}", problem.ask)
+    return Failure(f"amuxd: {message} ({problem.name})")
+
+
+def tell(problem: BaseException) -> int:
+    """Says it on stderr; the exit code."""
+    from amuxd.cli.text import harmless
+
+    failure = explain(problem)
+    print(f"amux: {harmless(failure.sentence)}", file=sys.stderr)
+    if failure.hint:
+        print(f"      {harmless(failure.hint)}", file=sys.stderr)
+    return failure.exit_code
+
+
+def _lower_first(sentence: str) -> str:
+    sentence = sentence.rstrip(".")
+    return sentence[:1].lower() + sentence[1:]

@@ -1,0 +1,116 @@
+"""The files that a run's output is in, and word of their growth from the kernel."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+_BLOCK = 1 << 18
+_IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
+
+
+def opened(log: Path, lines: int | None) -> list[BinaryIO]:
+    """What was put aside when the log was full, then the log; each at where its last lines begin."""
+    while True:
+        present = _open(log)
+        aside = _open(log.with_name(log.name + ".1"))
+        if present is None or aside is None or not os.path.sameopenfile(present.fileno(), aside.fileno()):
+            break
+        # The log was put aside in this very moment: it is there twice, and the new one is missing.
+        present.close()
+        aside.close()
+    files = [file for file in (aside, present) if file is not None]
+    if lines is not None:
+        _seek_last_lines(files, lines)
+    return files
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb", buffering=0)
+    except FileNotFoundError:
+        return None
+
+
+def _seek_last_lines(files: list[BinaryIO], wanted: int) -> None:
+    for file in reversed(files):
+        start, wanted = _start_of_last(file, wanted, is_end=file is files[-1])
+        file.seek(start)
+
+
+def _start_of_last(file: BinaryIO, wanted: int, is_end: bool) -> tuple[int, int]:
+    """Where the last lines begin, and how many more of them are before this file."""
+    position = file.seek(0, os.SEEK_END)
+    if wanted == 0:
+        return position, 0
+    # The newline that ends the last line begins no other.
+    skip = is_end
+    while position > 0:
+        size = min(_BLOCK, position)
+        position = file.seek(position - size)
+        block = file.read(size)
+        end = size - 1 if skip and block.endswith(b"\n") else size
+        skip = False
+        while (newline := block.rfind(b"\n", 0, end)) >= 0:
+            wanted -= 1
+            if wanted == 0:
+                return position + newline + 1, 0
+            end = newline
+    return 0, wanted
+
+
+def blocks(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(_BLOCK):
+        yield block
+
+
+class Growth:
+    """What a log grows by, also when it is put aside and a new one begun."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._file: BinaryIO | None = None
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._inotify: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        mask = _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO
+        # The directory, for the log itself is replaced.
+        if self._inotify < 0 or libc.inotify_add_watch(self._inotify, os.fsencode(log.parent), mask) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(log.parent))
+
+    def fileno(self) -> int:
+        return self._inotify
+
+    def after(self, file: BinaryIO) -> None:
+        """This much was read already."""
+        self._file = file
+
+    def blocks(self) -> Iterator[bytes]:
+        self._forget_events()
+        while True:
+            self._file = self._file or _open(self._log)
+            if self._file is None:
+                return
+            yield from blocks(self._file)
+            if not self._is_replaced(self._file):
+                return
+            # It may have been written to until the very moment that it was replaced.
+            yield from blocks(self._file)
+            self._file.close()
+            self._file = None
+
+    def _forget_events(self) -> None:
+        try:
+            while os.read(self._inotify, 1 << 16):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _is_replaced(self, file: BinaryIO) -> bool:
+        try:
+            present = self._log.stat()
+        except FileNotFoundError:
+            return False
+        known = os.fstat(file.fileno())
+        return (present.st_ino, present.st_dev) != (known.st_ino, known.st_dev)

@@ -1,0 +1,102 @@
+"""amux logs"""
+
+import select
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from amuxd.cli import failures, sessions
+from amuxd.cli.client import Client, Properties, is_owner_change
+from amuxd.cli.connection import Signal
+from amuxd.cli.failures import Failure, RemoteError
+from amuxd.cli.follow import Growth, blocks, opened
+from amuxd.cli.naming import session_argument
+
+# Who tells of the end is not who writes the log: it is complete once it was quiet this long.
+_QUIET_MILLISECONDS = 200
+
+
+@click.command()
+@session_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on as it grows, until the run ends.")
+@click.option("-n", "--lines", metavar="N", type=click.IntRange(min=0), help="Only the last N lines.")
+@click.option("--run", "run", metavar="N", type=click.IntRange(min=1), help="Of an earlier run.")
+def logs(name: str, follow: bool, lines: int | None, run: int | None) -> None:
+    """Print what a session printed, byte for byte."""
+    client = Client()
+    if follow:
+        client.subscribe()
+    path = client.find(name)
+    session = client.properties(path)
+    log = _log(session, run)
+    if follow and run in (None, session["Run"]) and log.parent.is_dir():
+        _follow(client, path, session, log, lines)
+        return
+    files = opened(log, lines)
+    if not files and run is not None:
+        raise Failure(f"{sessions.label(session)} has no output of run {run}")
+    for file in files:
+        for block in blocks(file):
+            sys.stdout.buffer.write(block)
+
+
+def _log(session: Properties, run: int | None) -> Path:
+    if not session["LogPath"]:
+        raise Failure(f"{sessions.label(session)} has not run yet")
+    log = Path(session["LogPath"])
+    return log if run is None else log.parent.parent / str(run) / log.name
+
+
+def _follow(client: Client, path: str, session: Properties, log: Path, lines: int | None) -> None:
+    # Before anything is read, so that nothing is printed unnoticed in between.
+    growth = Growth(log)
+    files = opened(log, lines)
+    for file in files:
+        _write(blocks(file))
+        growth.after(file)
+    run = session["Run"]
+    ended = session["State"] in sessions.ENDED
+    poll = select.poll()
+    poll.register(growth.fileno(), select.POLLIN)
+    poll.register(client.fileno(), select.POLLIN)
+    while not ended:
+        while signal := client.next_signal(0):
+            ended = ended or _is_end(client, signal, path, run)
+        if not ended:
+            poll.poll()
+            _write(growth.blocks())
+    poll.unregister(client.fileno())
+    _write(growth.blocks())
+    while poll.poll(_QUIET_MILLISECONDS):
+        _write(growth.blocks())
+
+
+def _write(output: Iterable[bytes]) -> None:
+    for block in output:
+        sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
+
+
+def _is_end(client: Client, signal: Signal, path: str, run: int) -> bool:
+    if signal.member == "SessionStateChanged":
+        return bool(signal.body[0] == path and (signal.body[4] in sessions.ENDED or signal.body[6] != run))
+    if signal.member == "InterfacesRemoved":
+        return bool(signal.body[0] == path)
+    if is_owner_change(signal) and signal.body[2]:
+        return _has_ended(client, path, run)
+    return False
+
+
+def _has_ended(client: Client, path: str, run: int) -> bool:
+    """Looks, for what happened while amuxd was away was told to nobody."""
+    try:
+        session = client.properties(path)
+    except RemoteError as problem:
+        if problem.name == failures.NO_REPLY:
+            return False
+        if problem.name == failures.UNKNOWN_OBJECT:
+            return True
+        raise
+    return session["State"] in sessions.ENDED or session["Run"] != run

@@ -1,0 +1,126 @@
+"""A message bus of our own, where there is no session bus: it starts amuxd as a session bus would."""
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+from amuxd import paths
+from amuxd.cli.connection import Connection
+from amuxd.cli.failures import Unreachable
+
+_START_TIMEOUT = 10
+_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>session</type>
+  <keep_umask/>
+  <listen>unix:path={socket}</listen>
+  <auth>EXTERNAL</auth>
+  <servicedir>{services}</servicedir>
+  <policy context="default">
+    <allow send_destination="*" eavesdrop="true"/>
+    <allow eavesdrop="true"/>
+    <allow own="*"/>
+  </policy>
+  <limit name="max_incoming_bytes">1000000000</limit>
+  <limit name="max_outgoing_bytes">1000000000</limit>
+  <limit name="max_message_size">1000000000</limit>
+  <limit name="service_start_timeout">60000</limit>
+  <limit name="max_completed_connections">100000</limit>
+  <limit name="max_connections_per_user">100000</limit>
+  <limit name="max_match_rules_per_connection">50000</limit>
+  <limit name="max_replies_per_connection">50000</limit>
+</busconfig>
+"""
+_SERVICE = """[D-BUS Service]
+Name={name}
+Exec={python} -m amuxd
+"""
+
+
+def connect(timeout: float, start: bool) -> Connection | None:
+    """None: there is none, and none was to be started."""
+    socket = paths.private_bus_socket()
+    if connection := _connected(socket, timeout):
+        return connection
+    if not start:
+        return None
+    directory = paths.ensure_private(socket.parent)
+    with (directory / "bus.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another amux may have started it while we waited for the lock.
+        if connection := _connected(socket, timeout):
+            return connection
+        _start(socket, directory)
+        return Connection(str(socket), timeout)
+
+
+def _connected(socket: Path, timeout: float) -> Connection | None:
+    try:
+        return Connection(str(socket), timeout)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+
+
+def _start(socket: Path, directory: Path) -> None:
+    import subprocess
+
+    socket.unlink(missing_ok=True)
+    try:
+        # With --fork it returns once the bus listens, and the bus itself is detached: / is its directory,
+        # /dev/null its input and output. The session of its own keeps Ctrl-C off meanwhile.
+        finished = subprocess.run(
+            [
+                "dbus-daemon",
+                "--config-file",
+                str(_written_config(socket, directory)),
+                "--fork",
+                "--nopidfile",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            timeout=_START_TIMEOUT,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise Unreachable(
+            "there is no session bus, and dbus-daemon to start one is not installed",
+            "install it: apt install dbus, dnf install dbus-daemon or pacman -S dbus",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise Unreachable(f"dbus-daemon did not start (waited {_START_TIMEOUT} s)") from None
+    if finished.returncode != 0:
+        said = os.fsdecode(finished.stderr).strip().replace("\n", "; ")
+        raise Unreachable(f"dbus-daemon did not start: {said or f'exit code {finished.returncode}'}")
+
+
+def _written_config(socket: Path, directory: Path) -> Path:
+    from xml.sax.saxutils import escape
+
+    services = directory / "services"
+    services.mkdir(exist_ok=True)
+    service = _SERVICE.format(name=paths.BUS_NAME, python=_quoted(sys.executable))
+    (services / f"{paths.BUS_NAME}.service").write_text(service)
+    config = directory / "bus.conf"
+    config.write_text(
+        _CONFIG.format(socket=escape(_address_value(str(socket))), services=escape(str(services)))
+    )
+    return config
+
+
+def _quoted(word: str) -> str:
+    return '"' + "".join("\\" + char if char in '"\\$`' else char for char in word) + '"'
+
+
+def _address_value(value: str) -> str:
+    plain = b"-_/.*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    return "".join(chr(octet) if octet in plain else f"%{octet:02x}" for octet in os.fsencode(value))
+
+
+def by_hand() -> str:
+    """How to see what amuxd says when the private bus cannot start it."""
+    address = f"unix:path={_address_value(str(paths.private_bus_socket()))}"
+    return f"DBUS_SESSION_BUS_ADDRESS={address} {sys.executable} -m amuxd"

@@ -1,0 +1,121 @@
+"""Tables and colours, for people and for pipes."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amuxd.cli.text import cut, harmless, padded, width
+
+_GAP = "  "
+_NARROWEST = 8
+_COLOURS = {
+    "running": "32",
+    "starting": "33",
+    "stopping": "33",
+    "stale": "33",
+    "suspended": "33",
+    "failed": "31",
+    "orphaned": "31",
+    "completed": "2",
+    "stopped": "2",
+    "archived": "2",
+}
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def has_colour() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def terminal_size() -> os.terminal_size:
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        size = os.terminal_size((0, 0))
+    # A terminal that nobody told its size says 0.
+    return os.terminal_size((size.columns or 80, size.lines or 24))
+
+
+def coloured(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if code and has_colour() else text
+
+
+def state_colour(status: str) -> str:
+    if "(waiting" in status:
+        return "1;35"
+    return _COLOURS.get(status.partition(" ")[0], "")
+
+
+class Table:
+    """Columns that give way when the terminal is narrow are named in `yielding`, the first one first."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        yielding: Sequence[str] = (),
+        colour_of: dict[str, Callable[[str], str]] | None = None,
+    ) -> None:
+        self._columns = columns
+        self._yielding = yielding
+        self._colour_of = colour_of or {}
+        self._rows: list[list[str]] = []
+
+    def add(self, *cells: str) -> None:
+        self._rows.append([harmless(cell) for cell in cells])
+
+    def lines(self) -> list[str]:
+        return self._for_people() if is_terminal() else self._for_programs()
+
+    def _for_programs(self) -> list[str]:
+        """Tabs between columns, which no cell can hold, and a dash for nothing: cut and awk see columns."""
+        return ["\t".join(cell or "-" for cell in row) for row in [list(self._columns), *self._rows]]
+
+    def _for_people(self) -> list[str]:
+        shown = [at for at in range(len(self._columns)) if any(row[at] for row in self._rows)]
+        head = [self._columns[at] for at in shown]
+        rows = [[row[at] for at in shown] for row in self._rows]
+        widths = [max(width(name), *(width(row[at]) for row in rows)) for at, name in enumerate(head)]
+        self._narrow(head, widths)
+        colour = has_colour()
+        lines = [_joined(head, widths, ["1"] * len(head) if colour else [])]
+        for row in rows:
+            colours = [
+                self._colour_of.get(name, _no_colour)(cell) for name, cell in zip(head, row, strict=True)
+            ]
+            lines.append(_joined(row, widths, colours if colour else []))
+        return lines
+
+    def _narrow(self, head: list[str], widths: list[int]) -> None:
+        surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - terminal_size().columns
+        for name in self._yielding:
+            if surplus <= 0 or name not in head:
+                continue
+            at = head.index(name)
+            given = min(surplus, max(0, widths[at] - _NARROWEST))
+            widths[at] -= given
+            surplus -= given
+
+
+def _no_colour(_cell: str) -> str:
+    return ""
+
+
+def _joined(cells: list[str], widths: list[int], colours: list[str]) -> str:
+    last = len(cells) - 1
+    shown = []
+    for at, cell in enumerate(cells):
+        text = cut(cell, widths[at])
+        text = text if at == last else padded(text, widths[at])
+        shown.append(f"\x1b[{colours[at]}m{text}\x1b[0m" if colours and colours[at] else text)
+    return _GAP.join(shown)
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    import json
+
+    # Not ASCII alone: an emoji in a name is as readable here as it is in the list.
+    print(json.dumps(value, indent=indent, ensure_ascii=False))

@@ -1,0 +1,126 @@
+"""amux run"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amuxd.cli import render, sessions
+from amuxd.cli.client import LONG, Client, Properties
+from amuxd.cli.environment import environment
+from amuxd.cli.failures import Failure, WrongUsage
+from amuxd.cli.quantities import parse_count, parse_percent, parse_size
+from amuxd.cli.text import harmless
+
+_WEIGHTS = click.IntRange(1, 10000)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
+@click.option("-n", "--name", help="What to call it; amuxd thinks of a name otherwise.")
+@click.option("-d", "--description", help="What it is for.")
+@click.option(
+    "-C",
+    "--directory",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where to run it; here otherwise.",
+)
+@click.option("--shell", is_flag=True, help="In a shell, which stays open afterwards.")
+@click.option("--attach", is_flag=True, help="Take it into this terminal at once.")
+@click.option("--wait", is_flag=True, help="Wait until it ends; the exit code is the command's.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the id alone.")
+@click.option(
+    "-e",
+    "--env",
+    "assignments",
+    metavar="NAME[=VALUE]",
+    multiple=True,
+    help="A variable to set; without a value, as it is here. May be given again.",
+)
+@click.option("--memory-max", metavar="SIZE", type=parse_size, help="Memory it cannot exceed: 4G, 512M.")
+@click.option("--memory-high", metavar="SIZE", type=parse_size, help="Memory above which it is slowed down.")
+@click.option(
+    "--cpu-quota", metavar="PERCENT", type=parse_percent, help="Share of a processor: 50%; 200% are two."
+)
+@click.option("--cpu-weight", metavar="1-10000", type=_WEIGHTS, help="Its weight when processors are scarce.")
+@click.option(
+    "--tasks-max", metavar="N", type=parse_count, help="How many processes and threads it may have."
+)
+def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given: Any) -> int:
+    """Start a command in a session of its own; your shell, if there is no COMMAND.
+
+    The options come first: all that follows COMMAND is its own.
+    """
+    if attach and wait:
+        raise WrongUsage("--attach and --wait do not go together", "amux run --attach, or amux run --wait")
+    words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
+    options = _options(given, has_command=bool(command))
+    client = Client()
+    if wait:
+        # Before it is created: it may end before the call returns.
+        client.subscribe()
+    path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
+    session = client.properties(path)
+    _introduce(session, quiet, hint=not attach and not wait)
+    if _could_not_start(session):
+        raise Failure(f"{sessions.label(session)}: {session['Reason'] or 'could not start'}")
+    if attach:
+        from amuxd.cli.attaching import attach_to
+
+        attach_to(client, path)
+    return _wait(client, path, session) if wait else 0
+
+
+def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, Any]]:
+    options = {
+        "cwd": ("s", str(_directory(given["directory"]))),
+        "env": ("a{ss}", environment(given["assignments"])),
+        # A shell alone stays open as it is.
+        "shell": ("b", given["shell"] and has_command),
+    }
+    signatures = {
+        "name": "s",
+        "description": "s",
+        "memory_max": "t",
+        "memory_high": "t",
+        "cpu_quota": "u",
+        "cpu_weight": "t",
+        "tasks_max": "t",
+    }
+    for name, signature in signatures.items():
+        if given[name] is not None:
+            options[name] = (signature, given[name])
+    return options
+
+
+def _directory(given: Path | None) -> Path:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        if given is None or not given.is_absolute():
+            raise WrongUsage("this directory no longer exists", "amux run -C DIR") from None
+        return given
+    return here / given if given else here
+
+
+def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
+    if quiet:
+        print(session["Id"])
+        return
+    print(harmless(f"started {sessions.label(session)}"))
+    if hint and render.is_terminal() and session["State"] == "running":
+        print(render.coloured(f"see it with: amux attach {session['Id']}", "2"))
+
+
+def _could_not_start(session: Properties) -> bool:
+    return session["State"] == "failed" and not sessions.ended_by(session)
+
+
+def _wait(client: Client, path: str, session: Properties) -> int:
+    from amuxd.cli.waiting import ends
+
+    sys.stdout.flush()
+    return ends(client, {path: sessions.label(session)})[path]

@@ -1,0 +1,124 @@
+"""What a session's properties mean: the words for a state, and the JSON."""
+
+import re
+from typing import Any
+
+from amuxd.cli.client import Properties
+from amuxd.cli.quantities import format_duration
+
+STATES = (
+    "created",
+    "starting",
+    "running",
+    "stale",
+    "suspended",
+    "stopping",
+    "stopped",
+    "completed",
+    "failed",
+    "orphaned",
+    "archived",
+)
+ENDED = frozenset({"stopped", "completed", "failed", "orphaned", "archived"})
+_RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed", "orphaned"})
+_ARCHIVABLE = frozenset({"created", "suspended", "stopped", "completed", "failed", "orphaned"})
+_LIVE = frozenset({"starting", "running", "stale", "stopping"})
+
+IDLE_AFTER = 60
+_LONGEST_REASON = 40
+
+# What each property says where there is nothing to say.
+_NOTHING = {
+    "Agent": "",
+    "Unit": "",
+    "Workspace": "/",
+    "Pid": 0,
+    "StartedUSec": 0,
+    "LastActivityUSec": 0,
+    "LastCheckedUSec": 0,
+    "ExitCode": -1,
+    "ExitSignal": "",
+    "Attention": "",
+    "AttentionMessage": "",
+}
+_ALIVE = {"alive": True, "dead": False}
+
+
+def label(session: Properties) -> str:
+    return f"{session['Name']} ({session['Id']})"
+
+
+def can_restart(state: str) -> bool:
+    return state in _RESTARTABLE
+
+
+def can_archive(state: str) -> bool:
+    return state in _ARCHIVABLE
+
+
+def is_live(state: str) -> bool:
+    return state in _LIVE
+
+
+def never_started(session: Properties) -> bool:
+    return bool(session["State"] == "failed" and not session.get("StartedUSec") and ended_by(session) == "")
+
+
+def ended_by(session: Properties) -> str:
+    """In a few words; empty where neither code nor signal is known."""
+    if session.get("OomKilled"):
+        return "out of memory"
+    if signal := session.get("ExitSignal"):
+        return str(signal)
+    code = session.get("ExitCode", -1)
+    return f"exit {code}" if code >= 0 else ""
+
+
+def status(session: Properties, now: float) -> str:
+    state = str(session["State"])
+    detail = ""
+    if state == "running":
+        detail = _running_detail(session, now)
+    elif state == "failed":
+        detail = "could not start" if never_started(session) else ended_by(session) or _short_reason(session)
+    return f"{state} ({detail})" if detail else state
+
+
+def _running_detail(session: Properties, now: float) -> str:
+    if session.get("Parked"):
+        return f"parked {since(session['StateChangedUSec'], now)}"
+    if attention := session.get("Attention"):
+        return f"waiting: {attention}"
+    active = session.get("LastActivityUSec", 0) or session.get("StartedUSec", 0)
+    if active and now - active / 1e6 >= IDLE_AFTER:
+        return f"idle {since(active, now)}"
+    return ""
+
+
+def _short_reason(session: Properties) -> str:
+    reason = str(session.get("Reason", ""))
+    return reason if len(reason) <= _LONGEST_REASON else ""
+
+
+def since(microseconds: int, now: float) -> str:
+    return format_duration(now - microseconds / 1e6) if microseconds else ""
+
+
+def workspace(session: Properties) -> str:
+    return str(session.get("Workspace", "/")).rpartition("/")[2]
+
+
+def as_json(session: Properties) -> dict[str, Any]:
+    return {snake_case(name): _json_value(name, value) for name, value in session.items()}
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _json_value(name: str, value: Any) -> Any:
+    if name in ("SessionAlive", "HostAlive"):
+        return _ALIVE.get(value)
+    if name in _NOTHING and value == _NOTHING[name]:
+        return None
+    return value

@@ -1,0 +1,120 @@
+"""amux wait"""
+
+import signal as signals
+from collections.abc import Iterable, Sequence
+from time import monotonic
+
+import click
+
+from amuxd.cli import failures, sessions
+from amuxd.cli.client import Client, is_owner_change
+from amuxd.cli.connection import Signal
+from amuxd.cli.failures import Failure, Interrupted, RemoteError
+from amuxd.cli.naming import sessions_argument
+from amuxd.cli.quantities import format_duration, parse_duration
+
+# How long amuxd may be away before we ask for it ourselves: its service manager starts it again sooner.
+_PATIENCE = 5.0
+
+
+@click.command()
+@sessions_argument
+@click.option("--any", "any_one", is_flag=True, help="Until the first of them ends; prints its id.")
+@click.option(
+    "--timeout", metavar="T", type=parse_duration, help="Give up after this long, with exit code 124."
+)
+def wait(names: Sequence[str], any_one: bool, timeout: float | None) -> int:
+    """Wait until sessions end.
+
+    The exit code is the command's own, 128+N where signal N ended it; 0 for a session that was stopped and
+    left no code, 1 for one that could not start or was lost. Of several, the first that is not 0, in the
+    order given. A suspended session has not ended.
+    """
+    client = Client()
+    client.subscribe()
+    waited = {}
+    for name in names:
+        path = client.find(name)
+        waited[path] = sessions.label(client.properties(path))
+    codes = ends(client, waited, any_one, timeout)
+    if any_one:
+        path, code = next(iter(codes.items()))
+        print(client.properties(path)["Id"])
+        return code
+    return next((codes[path] for path in waited if codes[path]), 0)
+
+
+def ends(
+    client: Client, waited: dict[str, str], any_one: bool = False, timeout: float | None = None
+) -> dict[str, int]:
+    """The exit code of each, by its path, the first that ended first. The client is subscribed already."""
+    codes: dict[str, int] = {}
+    deadline = None if timeout is None else monotonic() + timeout
+    back_by = _look(client, waited, codes)
+    try:
+        while len(codes) < (1 if any_one else len(waited)):
+            now = monotonic()
+            if deadline is not None and now >= deadline:
+                raise Failure(
+                    f"{_still(waited, codes)} after {format_duration(timeout or 0)}",
+                    exit_code=failures.TIMED_OUT,
+                )
+            if back_by is not None and now >= back_by:
+                back_by = _look(client, waited, codes)
+                continue
+            times = [moment - now for moment in (deadline, back_by) if moment is not None]
+            signal = client.next_signal(min(times) if times else None)
+            if signal and is_owner_change(signal):
+                back_by = _look(client, waited, codes) if signal.body[2] else now + _PATIENCE
+            elif signal:
+                _take_in(client, signal, waited, codes)
+    except KeyboardInterrupt:
+        left = [path for path in waited if path not in codes]
+        raise Interrupted(_still(waited, codes), f"amux attach {left[0].rpartition('/')[2]}") from None
+    return codes
+
+
+def _still(waited: dict[str, str], codes: Iterable[str]) -> str:
+    labels = [label for path, label in waited.items() if path not in codes]
+    return ", ".join(labels) + (" goes on" if len(labels) == 1 else " go on")
+
+
+def _look(client: Client, waited: dict[str, str], codes: dict[str, int]) -> float | None:
+    """Asks for each; when amuxd has to be back by, if it left meanwhile."""
+    for path in waited:
+        if path in codes:
+            continue
+        try:
+            session = client.properties(path)
+        except RemoteError as problem:
+            if problem.name == failures.NO_REPLY:
+                return monotonic() + _PATIENCE
+            raise
+        if session["State"] in sessions.ENDED:
+            codes[path] = _code(session["State"], session["ExitCode"], session["ExitSignal"])
+    return None
+
+
+def _take_in(client: Client, signal: Signal, waited: dict[str, str], codes: dict[str, int]) -> None:
+    if signal.member == "SessionStateChanged":
+        path, _, _, _, new, _, run = signal.body
+        if path in waited and path not in codes and new in sessions.ENDED:
+            codes[path] = _code_of_run(client, path, new, run)
+    elif signal.member == "InterfacesRemoved":
+        path = signal.body[0]
+        if path in waited and path not in codes:
+            raise Failure(f"{waited[path]} was removed", exit_code=failures.NO_SUCH_SESSION)
+
+
+def _code_of_run(client: Client, path: str, state: str, run: int) -> int:
+    """Of the run that ended: by now the session may be in another."""
+    certificate = client.certificate(path, run)
+    return _code(state, certificate.get("exit_code", -1), certificate.get("signal", ""))
+
+
+def _code(state: str, exit_code: int, signal: str) -> int:
+    if exit_code >= 0:
+        return exit_code
+    if signal in signals.Signals.__members__:
+        return 128 + signals.Signals[signal]
+    return 0 if state in ("completed", "stopped", "archived") else 1

@@ -1,0 +1,156 @@
+"""amux watch"""
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from amuxd.cli import failures, render, sessions
+from amuxd.cli.client import Client, Properties, is_owner_change, plain
+from amuxd.cli.connection import Signal
+from amuxd.cli.failures import RemoteError
+from amuxd.cli.text import harmless
+from amuxd.paths import SESSION_INTERFACE
+
+_NEEDED = ["Id", "Name", "State", "Reason", "Run", "Attention", "AttentionMessage", "ExitCode", "ExitSignal"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="An object a line.")
+def watch(as_json: bool) -> None:
+    """Tell of every change as it happens, a line each, after a line for each session there is.
+
+    The events: session (it is there, in this state), state, exited, attention (over when its kind is empty)
+    and removed. A restart of amuxd is sat through; what changed meanwhile is told then.
+    """
+    client = Client()
+    client.subscribe()
+    told = _Told(as_json)
+    _look(client, told)
+    while True:
+        signal = client.next_signal()
+        if signal is None:
+            continue
+        if not is_owner_change(signal):
+            told.take_in(signal)
+        elif signal.body[2]:
+            _look(client, told)
+
+
+def _look(client: Client, told: "_Told") -> None:
+    try:
+        told.catch_up([session for _, session in client.sessions(properties=("as", _NEEDED))])
+    except RemoteError as problem:
+        # It left again; it is told when it is back.
+        if problem.name != failures.NO_REPLY:
+            raise
+
+
+class _Told:
+    """What was told so far, so that nothing is told twice."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._names: dict[str, str] = {}
+        self._states: dict[str, tuple[str, int]] = {}
+        self._attention: dict[str, str] = {}
+        self._exited: set[tuple[str, int]] = set()
+
+    def catch_up(self, found: list[Properties]) -> None:
+        for session in found:
+            if session["Id"] in self._states:
+                self._catch_up_one(session)
+            else:
+                self._appeared(session)
+        present = {session["Id"] for session in found}
+        # An archived session is not in the list, and not removed either.
+        for gone in [
+            key for key, (state, _) in self._states.items() if key not in present and state != "archived"
+        ]:
+            self._removed(gone)
+
+    def take_in(self, signal: Signal) -> None:
+        if signal.member == "SessionStateChanged":
+            self._state(*signal.body[1:])
+        elif signal.member == "SessionExited":
+            self._exit(*signal.body[1:])
+        elif signal.member == "AttentionChanged":
+            self._attend(*signal.body[1:])
+        elif signal.member == "InterfacesAdded" and SESSION_INTERFACE in signal.body[1]:
+            session = plain(signal.body[1][SESSION_INTERFACE])
+            if session["Id"] not in self._states:
+                self._appeared(session)
+        elif signal.member == "InterfacesRemoved":
+            self._removed(signal.body[0].rpartition("/")[2])
+
+    def _catch_up_one(self, session: Properties) -> None:
+        key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
+        self._state(key, name, self._states[key][0], state, session["Reason"], run)
+        if state in ("completed", "failed", "stopped"):
+            self._exit(key, name, session["ExitCode"], session["ExitSignal"], run)
+        self._attend(key, name, session["Attention"], session["AttentionMessage"])
+
+    def _appeared(self, session: Properties) -> None:
+        key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
+        self._names[key] = name
+        self._states[key] = (state, run)
+        self._attention[key] = session["Attention"]
+        if state in sessions.ENDED:
+            self._exited.add((key, run))
+        reason, attention = session["Reason"], session["Attention"] or None
+        self._tell("session", key, state=state, reason=reason, run=run, attention=attention)
+
+    def _state(self, key: str, name: str, old: str, new: str, reason: str, run: int) -> None:
+        self._names[key] = name
+        if self._states.get(key) != (new, run):
+            self._states[key] = (new, run)
+            self._tell("state", key, old=old, new=new, reason=reason, run=run)
+
+    def _exit(self, key: str, name: str, exit_code: int, signal: str, run: int) -> None:
+        self._names[key] = name
+        if (key, run) not in self._exited:
+            self._exited.add((key, run))
+            self._tell(
+                "exited", key, exit_code=None if exit_code < 0 else exit_code, signal=signal or None, run=run
+            )
+
+    def _attend(self, key: str, name: str, kind: str, message: str) -> None:
+        self._names[key] = name
+        if self._attention.get(key, "") != kind or kind:
+            self._attention[key] = kind
+            self._tell("attention", key, kind=kind or None, message=message or None)
+
+    def _removed(self, key: str) -> None:
+        if key in self._states:
+            self._tell("removed", key)
+            del self._states[key]
+
+    def _tell(self, event: str, key: str, **details: Any) -> None:
+        name = self._names[key]
+        if self._as_json:
+            at = time.time_ns() // 1000
+            render.print_json(
+                {"event": event, "at_usec": at, "id": key, "name": name, **details}, indent=None
+            )
+        else:
+            who = harmless(f"{name} ({key})")
+            print(f"{time.strftime('%H:%M:%S')}  {who}  {harmless(_words(event, details))}")
+        sys.stdout.flush()
+
+
+def _words(event: str, details: dict[str, Any]) -> str:
+    because = f": {details['reason']}" if details.get("reason") else ""
+    if event == "session":
+        return f"{details['state']}{because}"
+    if event == "state":
+        return f"{details['old']} → {details['new']}{because}"
+    if event == "exited":
+        how = details["signal"] or (
+            f"code {details['exit_code']}" if details["exit_code"] is not None else "unknown"
+        )
+        return f"exited: {how}"
+    if event == "attention":
+        kind, message = details["kind"], details["message"]
+        return f"waits for you: {kind}" + (f": {message}" if message else "") if kind else "no longer waits"
+    return event
