@@ -17,9 +17,9 @@ EMITS_CHANGED = "org.freedesktop.DBus.Property.EmitsChangedSignal"
 
 AMUX_DESCRIPTION = """\
 amux keeps terminal sessions \N{EM DASH} coding agents, builds, shells \N{EM DASH} alive, truthfully
-described and apart from each other. Each session runs in a systemd unit and a tmux server of its own; amuxd(8),
-which this command calls over D-Bus and which is started when it is needed, watches them and keeps their state,
-their history, all that they printed, and how they ended.
+described and apart from each other. Each session runs in a systemd unit and a tmux server of its own;
+amuxd(8), which this command calls over D-Bus and which is started when it is needed, watches them and keeps
+their state, their history, all that they printed, and how they ended.
 
 Where there is no systemd user manager, amux starts a message bus and amuxd by itself, and sessions run
 without units."""
@@ -126,9 +126,9 @@ def _interfaces() -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield from _paragraphs(
         "amuxd(8) is on the session bus as org.amux.Amux1, and is started by a call to that name. "
-        "/org/amux/Amux1 has org.amux.Amux1.Manager and org.freedesktop.DBus.ObjectManager; each session is an "
-        "object at /org/amux/Amux1/sessions/ID with org.amux.Amux1.Session. Of these interfaces nothing is taken "
-        "away and nothing changes its meaning; what is new is added.\n\n"
+        "/org/amux/Amux1 has org.amux.Amux1.Manager and org.freedesktop.DBus.ObjectManager; each session is "
+        "an object at /org/amux/Amux1/sessions/ID with org.amux.Amux1.Session. Of these interfaces nothing "
+        "is taken away and nothing changes its meaning; what is new is added.\n\n"
         "Below, the types are those of the D-Bus specification; a property changes with a PropertiesChanged "
         "signal unless it says otherwise."
     )

@@ -1,0 +1,171 @@
+"""make install, an upgrade under a running amuxd, one that fails, and make uninstall."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.machine import Machine
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STEP_TIMEOUT = 300
+
+
+class User:
+    """Somebody with a copy of the source, which a test may change, in a machine of their own."""
+
+    def __init__(self, machine: Machine, source: Path) -> None:
+        self.machine = machine
+        self.source = source
+        self.home = machine.home
+        self.amux = self.home / ".local/bin/amux"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        # Where pip finds packages, and those it has already, are matters of the system and not of this user.
+        pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        pip.setdefault("PIP_CACHE_DIR", str(Path.home() / ".cache/pip"))
+        for file in (Path.home() / ".config/pip/pip.conf", Path.home() / ".pip/pip.conf"):
+            if file.exists():
+                pip.setdefault("PIP_CONFIG_FILE", str(file))
+        proxies = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
+        return pip | proxies | {"PYTHON": getattr(sys, "_base_executable", sys.executable)}
+
+    def make(self, target: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.machine.run(
+            ["make", target], cwd=self.source, env=self.environment, check=check, timeout=STEP_TIMEOUT
+        )
+
+    def run(self, *arguments: str) -> str:
+        return self.machine.run([self.amux, *arguments]).stdout.strip()
+
+    def version(self) -> str:
+        manager = ["org.amux.Amux1", "/org/amux/Amux1", "org.amux.Amux1.Manager"]
+        answer = self.machine.run(["busctl", "--user", "get-property", *manager, "Version"])
+        return answer.stdout.split('"')[1]
+
+    def replace(self, file: str, old: str, new: str) -> None:
+        path = self.source / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def installed(self) -> set[str]:
+        """Everything in the home directory but what the virtual environment is made of."""
+        found = (
+            path.relative_to(self.home)
+            for path in self.home.rglob("*")
+            if not path.is_dir() or path.is_symlink()
+        )
+        return {str(path) for path in found if not any(part.startswith("venv-") for part in path.parts)}
+
+
+def copy_of_the_source(target: Path) -> Path:
+    litter = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
+    return Path(shutil.copytree(REPOSITORY, target, ignore=litter))
+
+
+@pytest.fixture
+def user(machine: Machine, tmp_path: Path) -> User:
+    # The message bus asks the password file for the home directory, and there it is not that of the test.
+    machine.systemctl("set-environment", f"XDG_DATA_HOME={machine.home}/.local/share")
+    return User(machine, copy_of_the_source(tmp_path / "amux"))
+
+
+PROGRAM = ".local/share/amux/venv"
+FILES = {
+    ".local/bin/amux",
+    ".local/bin/amuxd",
+    PROGRAM,
+    ".local/share/systemd/user/amuxd.service",
+    ".local/share/systemd/user/amuxd.socket",
+    ".local/share/systemd/user/amux.slice",
+    ".local/share/dbus-1/services/org.amux.Amux1.service",
+    ".local/share/dbus-1/interfaces/org.amux.Amux1.Manager.xml",
+    ".local/share/dbus-1/interfaces/org.amux.Amux1.Session.xml",
+    ".local/share/man/man1/amux.1",
+    ".local/share/man/man8/amuxd.8",
+    ".local/share/man/man5/org.amux.Amux1.5",
+    ".local/share/bash-completion/completions/amux",
+    ".local/share/zsh/site-functions/_amux",
+    ".local/share/fish/vendor_completions.d/amux.fish",
+}
+ENABLED = ".config/systemd/user/sockets.target.wants/amuxd.socket"
+
+
+def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> None:
+    systemctl = user.machine.systemctl
+    version = user.machine.run(
+        [sys.executable, "-c", "import amuxd; print(amuxd.__version__)"], cwd=user.source
+    ).stdout.strip()
+
+    said = user.make("install").stdout
+    assert user.installed() == FILES | {ENABLED}
+    assert "is not in your PATH" in said
+    assert systemctl("is-active", "amuxd.socket") == "active"
+
+    # The first call starts amuxd, and the session is not part of it.
+    session = user.run("run", "--quiet", "--name", "long", "--", "sleep", "1000")
+    unit = f"amux-{session}.service"
+    assert user.version() == version
+    pid = user.machine.run([user.amux, "show", "long", "--json"]).stdout.split('"pid": ')[1].split(",")[0]
+    daemon = systemctl("show", "--property=MainPID", "--value", "amuxd.service")
+    assert f"{session}" in user.run("ls")
+
+    # An upgrade: the new amuxd answers, and the process in the session is the same.
+    user.replace("amuxd/__init__.py", version, "9.8.7")
+    said = user.make("install").stdout
+    assert "the sessions went on" in said
+    assert user.version() == "9.8.7"
+    assert systemctl("show", "--property=MainPID", "--value", "amuxd.service") != daemon
+    assert user.run("--version") == "amux 9.8.7"
+    assert f'"pid": {pid},' in user.run("show", "long", "--json")
+    assert '"state": "running"' in user.run("show", "long", "--json")
+    assert len(list((user.home / ".local/share/amux").glob("venv-*"))) == 1
+
+    # One that cannot start: it says so, and the one before is back.
+    user.replace("amuxd/__init__.py", "9.8.7", "9.9.9")
+    (user.source / "amuxd/daemon.py").write_text("raise SystemExit('this one is broken')\n")
+    failed = user.make("install", check=False)
+    assert failed.returncode != 0
+    assert "the one from before is back" in failed.stderr
+    assert user.version() == "9.8.7"
+    assert f'"pid": {pid},' in user.run("show", "long", "--json")
+
+    said = user.make("uninstall").stdout
+    left = {path for path in user.installed() if not path.startswith(".local/state/amux/")}
+    assert left == set()
+    assert unit in said
+    assert str(user.home / ".local/state/amux") in said
+    assert (user.home / f".local/state/amux/sessions/{session}/state.json").is_file()
+    assert systemctl("is-active", unit) == "active"
+    assert systemctl("is-active", "amuxd.service", "amuxd.socket", check=False).split() == [
+        "inactive",
+        "inactive",
+    ]
+
+    # And back: it is found as it was.
+    user.make("install")
+    assert f'"pid": {pid},' in user.run("show", "long", "--json")
+    user.run("rm", "--force", "long")
+
+
+def test_what_is_not_ours_is_not_overwritten(user: User) -> None:
+    user.amux.parent.mkdir(parents=True)
+    user.amux.write_text("somebody else's\n")
+    failed = user.make("install", check=False)
+    assert failed.returncode != 0
+    assert "is not from make install" in failed.stderr
+    assert user.installed() == {".local/bin/amux"}
+
+
+def test_install_without_a_user_manager_says_so(tmp_path: Path) -> None:
+    with Machine(manager=False) as machine:
+        user = User(machine, copy_of_the_source(tmp_path / "amux"))
+        said = user.make("install").stdout
+        assert "no systemd user manager" in said
+        assert user.installed() == FILES
+        user.make("uninstall")
+        assert user.installed() == set()
