@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.bus import Bus, Events, Proxy, Signal
 from harness.machine import REPOSITORY, Machine
+from harness.terminal import Terminal
 
 BUS_NAME = "org.amux.Amux1"
 MANAGER_PATH = "/org/amux/Amux1"
@@ -153,6 +154,11 @@ class Client:
         """The CLI, running: for what follows, waits or draws on a terminal."""
         env = self.environment | dict(options.pop("env", None) or {})
         return self.machine.popen([self.bindir / "amux", *arguments], env=env, **options)
+
+    def terminal(self, *arguments: str, columns: int = 80, lines: int = 24) -> Terminal:
+        """The CLI as on a person's terminal."""
+        argv = [str(self.bindir / "amux"), *arguments]
+        return Terminal(self.machine, argv, columns=columns, lines=lines, env=self.environment)
 
     def create(self, command: Sequence[str], timeout: float = 30, **options: Any) -> Session:
         variants = {name: (OPTIONS[name], value) for name, value in options.items()}

@@ -12,6 +12,7 @@ from harness import debian13
 from harness.bus import Bus, CallFailed, Events
 from harness.daemon import Amux, LeftBehind
 from harness.machine import REPOSITORY, CommandFailed, Machine, MachineError
+from harness.terminal import Terminal
 from harness.waiting import until
 
 TOY = """
@@ -176,6 +177,28 @@ def test_tmux_runs_in_it(shared_machine: Machine) -> None:
     pane = shared_machine.run(["tmux", "-S", socket, "list-panes", "-F", "#{pane_pid}"]).stdout
     assert shared_machine.outside_pid(int(pane)) in psutil.pids()
     shared_machine.run(["tmux", "-S", socket, "kill-server"])
+
+
+def test_a_terminal_controls_what_runs_in_it(shared_machine: Machine) -> None:
+    script = "trap 'echo interrupted; exit 3' INT; stty size; read line; echo got $line; tty; sleep 100"
+    with Terminal(shared_machine, ["bash", "-c", script], columns=100, lines=30) as terminal:
+        terminal.expect("30 100")
+        terminal.type("words\r")
+        terminal.expect("got words")
+        terminal.expect("/dev/pts/")
+        terminal.type("\x03")
+        terminal.expect("interrupted")
+        assert terminal.wait() == 3
+
+
+def test_tmux_can_be_attached_to(shared_machine: Machine) -> None:
+    with Terminal(
+        shared_machine, ["tmux", "-L", "attached", "new-session", "echo in tmux; read x"]
+    ) as terminal:
+        terminal.expect("in tmux")
+        terminal.type("\r")
+        terminal.expect("[exited]")
+        assert terminal.wait() == 0
 
 
 def test_machines_do_not_see_each_other() -> None:
