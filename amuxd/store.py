@@ -161,13 +161,12 @@ class Store:
         directory = self.directory(session_id)
         name = session_id
         try:
-            with self._locked(directory):
-                session = self._read(Session, directory / "session.json")
-                name = session.name
-                if session.id != session_id:
-                    raise NotReadable(f"session.json is that of {session.id}")
-                state = self._read(RunState, directory / "state.json")
-                self._mend_history(state)
+            session = self._read(Session, directory / "session.json")
+            name = session.name
+            if session.id != session_id:
+                raise NotReadable(f"session.json is that of {session.id}")
+            state = self._read(RunState, directory / "state.json")
+            self._mend_history(state)
             return Known(session, state, self.certificate(session_id, state.run))
         except (StoreError, NotReadable) as error:
             return Unreadable(session_id, name, str(error))
@@ -185,15 +184,16 @@ class Store:
         return entries
 
     def _mend_history(self, state: RunState) -> None:
+        """The state is written first; a power cut between the two must not cost the history its last line."""
         path = self.directory(state.session_id) / "history.jsonl"
-        known = self.history(state.session_id) if path.exists() else []
-        if any(e.at == state.state_changed_at and e.to_state is state.state for e in known[-3:]):
+        if f'"at":{state.state_changed_at},' in _tail(path):
             return
         entry = HistoryEntry(
             state.state_changed_at, state.run, state.previous, state.state, state.reason, state.changed_for
         )
-        with contextlib.suppress(OSError):
-            _append(path, to_text(entry))
+        with self._locked(path.parent), contextlib.suppress(OSError):
+            if f'"at":{state.state_changed_at},' not in _tail(path):
+                _append(path, to_text(entry))
 
     def _read(self, kind: type[Record], path: Path) -> Record:
         try:
@@ -231,6 +231,15 @@ def _read_text(path: Path) -> str:
         raise NotReadable(str(error.strerror)) from None
     except UnicodeDecodeError:
         raise NotReadable("it is not UTF-8") from None
+
+
+def _tail(path: Path, size: int = 4096) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _write(path: Path, text: str) -> None:

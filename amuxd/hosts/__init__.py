@@ -1,0 +1,117 @@
+"""Where a run lives."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from amuxd.records import Process, RunState, Session
+from amuxd.states import End, Liveness
+
+
+class LaunchRefused(Exception):
+    """The command was not started, and the message says why."""
+
+
+@dataclass
+class Home:
+    """A live run: its processes, held so that their end is an event and nobody else's."""
+
+    command: Process
+    server: Process
+    command_fd: int
+    server_fd: int
+    memory_kills: int = 0
+
+    def close(self) -> None:
+        for fd in (self.command_fd, self.server_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.command_fd = self.server_fd = -1
+
+
+@dataclass(frozen=True)
+class Alive:
+    home: Home
+
+
+@dataclass(frozen=True)
+class Ended:
+    end: End
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Nothing is left that could tell how it ended."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    why: str
+
+
+Finding = Alive | Ended | Gone | Unknown
+
+
+@dataclass(frozen=True)
+class ServerEnd:
+    """How a session's terminal server was seen to end."""
+
+    how: str = ""
+    out_of_memory: bool = False
+
+
+class Enclosure(Protocol):
+    """What keeps the processes of a session together: a systemd unit or, where there is none, a mark."""
+
+    def unit(self, session_id: str) -> str: ...
+
+    async def start(
+        self,
+        session: Session,
+        server: Sequence[str],
+        in_it: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None: ...
+
+    async def watch(self, session_id: str) -> None: ...
+
+    async def stop(self, session_id: str) -> None:
+        """Returns when no process is left."""
+
+    async def kill(self, session_id: str) -> None: ...
+
+    async def liveness(self, session_id: str) -> Liveness: ...
+
+    async def server_end(self, session_id: str) -> ServerEnd: ...
+
+
+class Host(Protocol):
+    def unit(self, session_id: str) -> str: ...
+
+    async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
+        """The command waits for release(). Raises LaunchRefused."""
+
+    def release(self, session_id: str) -> None: ...
+
+    async def find(self, session: Session, state: RunState) -> Finding: ...
+
+    async def end_of(self, session: Session, run: int, home: Home) -> End: ...
+
+    async def settle(self, session_id: str, run: int) -> None:
+        """Returns once all that the run printed is in its log."""
+
+    async def ask_to_end(self, session: Session, home: Home) -> None: ...
+
+    async def tear_down(self, session_id: str, at_once: bool = False) -> None:
+        """Returns when no process is left."""
+
+    async def liveness(self, session_id: str) -> Liveness: ...
+
+    async def attached(self, session_id: str) -> int: ...
+
+    async def send(self, session_id: str, text: str, enter: bool) -> None: ...
+
+    async def capture(self, session_id: str, lines: int) -> str: ...
+
+    def attach_command(self, session_id: str) -> list[str]: ...

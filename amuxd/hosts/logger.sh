@@ -1,6 +1,6 @@
 #!/bin/sh
 # Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 a pipe
-# that stays open until all is written. dd writes each read at once and never takes more than it writes.
+# that stays open until all is written, $4 where to say that it is ready. dd writes each read at once and never takes more than it writes.
 log=$1
 cap=$2
 block=65536
@@ -8,6 +8,7 @@ block=65536
 # Whatever ends the session must not end the log before the last line.
 trap '' TERM HUP INT
 exec 9<>"$3"
+printf 'log\n' >"$4"
 
 size() {
     wc -c <"$log" 2>/dev/null || echo 0

@@ -1,0 +1,3 @@
+from amuxd.daemon import main
+
+main()

@@ -1,0 +1,214 @@
+"""Wires everything together, and says when it is ready, alive and going."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import sdnotify
+
+from amuxd import __version__, config, paths, processes, reconcile
+from amuxd.bus.connection import Bus, BusError, NameOwned
+from amuxd.bus.objects import (
+    LOG_CONTROL_PATH,
+    Announcer,
+    LogControl,
+    ManagerObject,
+    NotReadableObject,
+    SessionObject,
+    path_of,
+)
+from amuxd.bus.server import Server
+from amuxd.errors import AmuxError
+from amuxd.hosts import Enclosure
+from amuxd.hosts.bare import Bare
+from amuxd.hosts.local import LocalHost
+from amuxd.hosts.units import SYSTEMD, Units
+from amuxd.journal import Log
+from amuxd.store import Store
+from amuxd.supervisor import Supervisor
+from amuxd.watch import Watch
+
+logger = logging.getLogger(__name__)
+
+OTHER_DAEMON_DEADLINE = 15.0
+DRAIN = 10.0
+
+
+class CannotServe(Exception):
+    """amuxd ends with this sentence, and not with success."""
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--version"]:
+        print(f"amuxd {__version__}")
+        return
+    if sys.argv[1:]:
+        print("amuxd: it takes no arguments but --version; systemctl --user start amuxd", file=sys.stderr)
+        raise SystemExit(0 if sys.argv[1:] in (["--help"], ["-h"]) else 2)
+    log = Log()
+    try:
+        asyncio.run(Daemon(log).run())
+    except CannotServe as error:
+        logger.error("%s", error)
+        raise SystemExit(1) from None
+
+
+class Daemon:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._notifier = sdnotify.SystemdNotifier()
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        _raise_descriptor_limit()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        state = paths.ensure_private(paths.state_directory())
+        runtime = paths.ensure_private(paths.runtime_directory())
+        settings = self._first_settings()
+        await asyncio.to_thread(_become_sole_keeper, state)
+        bus = await _connect()
+        try:
+            await self._serve(bus, state, runtime, settings)
+        finally:
+            bus.close()
+
+    async def _serve(self, bus: Bus, state: Path, runtime: Path, settings: config.Settings) -> None:
+        enclosure, mode = await _enclosure(bus, runtime)
+        store = Store(state)
+        host = LocalHost(enclosure, store, runtime, settings.log_cap)
+        watch = Watch()
+        supervisor = Supervisor(store, host, watch, processes.boot_id())
+        supervisor.stop_grace = settings.stop_grace
+
+        def reload() -> None:
+            fresh = config.load(paths.config_file())
+            host.log_cap, supervisor.stop_grace = fresh.log_cap, fresh.stop_grace
+            logger.info("the configuration was read again")
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
+        watch.directory(host.attached_directory, supervisor.attachment_changed)
+        await reconcile.load(supervisor)
+        await reconcile.reconcile(supervisor)
+        server = self._export(bus, supervisor, mode, reload)
+        try:
+            await bus.request_name(paths.BUS_NAME)
+        except NameOwned as error:
+            raise CannotServe(f"{error.message}: is another amuxd running?") from error
+        self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
+        logger.info("amuxd %s is ready, mode %s", __version__, mode)
+        background = [
+            supervisor.spawn(reconcile.sweep_forever(supervisor)),
+            supervisor.spawn(self._watchdog(bus)),
+        ]
+        await self._until_stopped(bus)
+        for task in background:
+            task.cancel()
+        self._notify("STOPPING=1")
+        await server.drain(DRAIN)
+        await supervisor.suspend_all()
+        with contextlib.suppress(BusError, TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                await bus.flush()
+        watch.close()
+
+    def _first_settings(self) -> config.Settings:
+        try:
+            return config.load(paths.config_file())
+        except AmuxError as error:
+            # Sessions that nobody looks after would be worse than settings that nobody wanted.
+            logger.error("%s: the defaults are used", error)
+            return config.Settings()
+
+    def _export(self, bus: Bus, supervisor: Supervisor, mode: str, reload: Callable[[], None]) -> Server:
+        server = Server(bus)
+        server.export(paths.MANAGER_PATH, ManagerObject(supervisor, server, mode, reload))
+        server.export(LOG_CONTROL_PATH, LogControl(self._log))
+        for entry in supervisor.registry:
+            server.export(path_of(entry.id), SessionObject(supervisor, entry), announce=False)
+        for session in supervisor.registry.not_readable.values():
+            server.export(path_of(session.id), NotReadableObject(session), announce=False)
+        supervisor.listen(Announcer(server, supervisor))
+        return server
+
+    async def _until_stopped(self, bus: Bus) -> None:
+        stop = asyncio.ensure_future(self._stop.wait())
+        lost = asyncio.ensure_future(bus.lost())
+        await asyncio.wait({stop, lost}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if lost.done():
+            # systemd starts amuxd again; the sessions do not notice.
+            raise CannotServe(f"the bus went away: {lost.result()}")
+        lost.cancel()
+
+    async def _watchdog(self, bus: Bus) -> None:
+        interval = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
+        while interval:
+            # The answer has come through the bus and this loop: only that proves both alive.
+            await bus.ping(interval / 2)
+            self._notify("WATCHDOG=1")
+            await asyncio.sleep(interval / 2)
+
+    def _notify(self, *lines: str) -> None:
+        self._notifier.notify("\n".join(lines))
+
+
+def _reload_by_signal(reload: Callable[[], None]) -> None:
+    try:
+        reload()
+    except AmuxError as error:
+        logger.error("the configuration stays as it was: %s", error)
+
+
+def _become_sole_keeper(state: Path) -> int:
+    """Two daemons, on two buses say, must not look after the same sessions. Held until the process ends."""
+    fd = os.open(state / "amuxd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + OTHER_DAEMON_DEADLINE
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+                raise CannotServe(f"another amuxd (pid {pid}) looks after {state}") from None
+            time.sleep(0.05)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+async def _connect() -> Bus:
+    address = os.environ.get("DBUS_STARTER_ADDRESS") or paths.bus_address()
+    if address is None:
+        raise CannotServe("there is no session bus: run amux, which starts one where it is missing")
+    try:
+        return await Bus.connect(address)
+    except BusError as error:
+        raise CannotServe(error.message) from error
+
+
+async def _enclosure(bus: Bus, runtime: Path) -> tuple[Enclosure, str]:
+    units = Units(bus)
+    try:
+        await units.begin()
+    except BusError as error:
+        logger.info("no %s (%s): sessions run without units", SYSTEMD, error.message)
+        return Bare(runtime / "tmux"), "embedded"
+    return units, "systemd"
+
+
+def _raise_descriptor_limit() -> None:
+    """Two descriptors a session."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

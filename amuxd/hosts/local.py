@@ -1,0 +1,404 @@
+"""Runs on this machine: a tmux server of their own, enclosed so that one cannot hurt another."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from pathlib import Path
+
+import psutil
+
+from amuxd import processes
+from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused, ServerEnd, Unknown
+from amuxd.hosts.tmux import (
+    SERVER_ENVIRONMENT,
+    Terminal,
+    TmuxRefused,
+    TmuxUnreachable,
+    configuration,
+    program,
+    respawn_arguments,
+    server_command,
+    session_command,
+)
+from amuxd.paths import ensure_private
+from amuxd.records import Process, RunState, Session
+from amuxd.states import End, Liveness
+from amuxd.store import Store
+
+# A loaded machine is slow, and slow is not dead.
+PANE_DEADLINE = 30.0
+DRAIN_DEADLINE = 10.0
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
+
+
+class LocalHost:
+    def __init__(self, enclosure: Enclosure, store: Store, runtime: Path, log_cap: int) -> None:
+        self._enclosure = enclosure
+        self._store = store
+        self._tmux_directory = ensure_private(runtime / "tmux")
+        self._gates = ensure_private(runtime / "gates")
+        self.attached_directory = ensure_private(runtime / "attached")
+        self._runtime = runtime
+        self.log_cap = log_cap
+        self._scripts = Path(str(files("amuxd.hosts")))
+        self._waiting: dict[str, int] = {}
+
+    def unit(self, session_id: str) -> str:
+        return self._enclosure.unit(session_id)
+
+    def _terminal(self, session_id: str) -> Terminal:
+        return Terminal(program() or "tmux", self._tmux_directory / f"{session_id}.sock")
+
+    def attach_command(self, session_id: str) -> list[str]:
+        return self._terminal(session_id).attach_command()
+
+    async def send(self, session_id: str, text: str, enter: bool) -> None:
+        await self._terminal(session_id).send(text, enter)
+
+    async def capture(self, session_id: str, lines: int) -> str:
+        return await self._terminal(session_id).capture(lines)
+
+    async def attached(self, session_id: str) -> int:
+        return await self._terminal(session_id).clients()
+
+    async def liveness(self, session_id: str) -> Liveness:
+        return await self._enclosure.liveness(session_id)
+
+    async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
+        environment = _environment(session, self._runtime)
+        await asyncio.to_thread(_check, session, environment)
+        tmux = program()
+        if tmux is None:
+            raise LaunchRefused("tmux is not installed")
+        gates = self._gates / session.id
+        run_directory = await asyncio.to_thread(self._prepare, session, run, environment, gates)
+        up = os.open(gates / "up", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._close_gate(session.id)
+        self._waiting[session.id] = os.open(gates / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            await self._start(tmux, session, run_directory, gates, keep_terminal)
+            return await self._meet(up)
+        except BaseException:
+            self._close_gate(session.id)
+            raise
+        finally:
+            os.close(up)
+
+    def _prepare(self, session: Session, run: int, environment: dict[str, str], gates: Path) -> Path:
+        run_directory = self._store.prepare_run(session.id, run)
+        for leftover in ("not_started", "exit_status"):
+            (run_directory / leftover).unlink(missing_ok=True)
+        _write_private(run_directory / "command", _command(session, environment))
+        marker = self.attached_directory / session.id
+        _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker))
+        shutil.rmtree(gates, ignore_errors=True)
+        ensure_private(gates)
+        for name in ("gate", "up", "drain"):
+            os.mkfifo(gates / name, 0o600)
+        return run_directory
+
+    async def _start(
+        self, tmux: str, session: Session, run_directory: Path, gates: Path, keep_terminal: bool
+    ) -> None:
+        pane = ["/bin/sh", str(self._scripts / "launch.sh"), str(run_directory), str(gates)]
+        logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
+        logger += [str(self.log_cap), str(gates / "drain"), str(gates / "up")]
+        if keep_terminal:
+            with contextlib.suppress(TmuxUnreachable, TmuxRefused):
+                await self._terminal(session.id).run(*respawn_arguments(session.directory, pane, logger))
+                return
+        socket = self._tmux_directory / f"{session.id}.sock"
+        config = self._tmux_directory / f"{session.id}.conf"
+        await self._enclosure.start(
+            session,
+            server_command(tmux, socket, config),
+            session_command(tmux, socket, session.directory, pane, logger),
+            {"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
+        )
+
+    async def _meet(self, up: int) -> Home:
+        try:
+            async with asyncio.timeout(PANE_DEADLINE):
+                # Both the pane and its log are there before anything is printed.
+                lines = await _lines(up, 2)
+        except TimeoutError:
+            raise LaunchRefused(f"its terminal did not open within {PANE_DEADLINE:.0f} s") from None
+        pane = next(line for line in lines if line != "log")
+        command, server = (processes.identify(int(word)) for word in pane.split())
+        command_fd = processes.open_process(command) if command else None
+        server_fd = processes.open_process(server) if server else None
+        if command is None or server is None or command_fd is None or server_fd is None:
+            raise LaunchRefused("its terminal went away while it was opened")
+        return Home(command, server, command_fd, server_fd, _memory_kills(server))
+
+    def release(self, session_id: str) -> None:
+        """Lets the command go. After a restart of amuxd it may be waiting at a gate that nobody holds."""
+        gate = self._waiting.pop(session_id, None)
+        if gate is None:
+            try:
+                path = self._gates / session_id / "gate"
+                gate = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                return
+        os.write(gate, b"go\n")
+        os.close(gate)
+
+    def _close_gate(self, session_id: str) -> None:
+        gate = self._waiting.pop(session_id, None)
+        if gate is not None:
+            os.close(gate)
+
+    async def find(self, session: Session, state: RunState) -> Finding:
+        if state.command is None or state.server is None:
+            return Gone()
+        command_fd = processes.open_process(state.command)
+        if command_fd is not None:
+            server_fd = processes.open_process(state.server)
+            if server_fd is not None:
+                await self._enclosure.watch(session.id)
+                kills = _memory_kills(state.server)
+                return Alive(Home(state.command, state.server, command_fd, server_fd, kills))
+            os.close(command_fd)
+        if (told := self._told_by_run(session, state.run)) is not None:
+            return Ended(told)
+        try:
+            dead, status, number = await self._terminal(session.id).pane()
+        except TmuxUnreachable as error:
+            return Unknown(str(error)) if processes.identify(state.server.pid) == state.server else Gone()
+        except TmuxRefused:
+            return Gone()
+        return Ended(_end_by_tmux(status, number)) if dead else Gone()
+
+    def _told_by_run(self, session: Session, run: int) -> End | None:
+        """What the run itself wrote down of its end: that it never began, or its code in a shell."""
+        directory = self._store.run_directory(session.id, run)
+        with contextlib.suppress(OSError):
+            return End(not_started=(directory / "not_started").read_text().strip())
+        if session.shell:
+            with contextlib.suppress(OSError, ValueError):
+                return End(code=int((directory / "exit_status").read_text()))
+        return None
+
+    async def end_of(self, session: Session, run: int, home: Home) -> End:
+        end = processes.end_of(home.command_fd, home.command)
+        if processes.is_dying(home.server):
+            server = await self._enclosure.server_end(session.id)
+            return _with_server(end or End(), server, session)
+        if end is None:
+            end = await self._end_from_tmux(session.id)
+        if end.code == 127 and (told := self._told_by_run(session, run)) and told.not_started:
+            return told
+        if end.signal == "SIGKILL" and _memory_kills(home.server) > home.memory_kills:
+            return End(
+                signal=end.signal,
+                core_dumped=end.core_dumped,
+                out_of_memory=True,
+                memory_limit=_size(session.limits.memory_max),
+            )
+        return end
+
+    async def _end_from_tmux(self, session_id: str) -> End:
+        """On kernels that forget a reaped process tmux is the one who knows."""
+        terminal = self._terminal(session_id)
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
+            async for status, number in _until_dead(terminal):
+                if status or number:
+                    return _end_by_tmux(status, number)
+        return End()
+
+    async def settle(self, session_id: str, run: int) -> None:
+        terminal = self._terminal(session_id)
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
+            # tmux calls a pane dead only when it has passed on all that was printed.
+            async for _ in _until_dead(terminal):
+                break
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused):
+            await terminal.close_pipe()
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(DRAIN_DEADLINE):
+                await _closed(self._gates / session_id / "drain")
+
+    async def ask_to_end(self, session: Session, home: Home) -> None:
+        targets = [home.command.pid]
+        if session.shell:
+            with contextlib.suppress(psutil.Error):
+                children = psutil.Process(home.command.pid).children(recursive=True)
+                targets = [child.pid for child in children] + targets
+        for pid in targets:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+                # Interactive shells ignore SIGTERM; a terminal that hangs up is what ends them.
+                if processes.ignores(pid, signal.SIGTERM) and not processes.ignores(pid, signal.SIGHUP):
+                    os.kill(pid, signal.SIGHUP)
+
+    async def tear_down(self, session_id: str, at_once: bool = False) -> None:
+        self._close_gate(session_id)
+        if at_once:
+            await self._enclosure.kill(session_id)
+        await self._enclosure.stop(session_id)
+        await asyncio.to_thread(self._tidy, session_id)
+
+    def _tidy(self, session_id: str) -> None:
+        shutil.rmtree(self._gates / session_id, ignore_errors=True)
+        for leftover in (f"{session_id}.sock", f"{session_id}.conf"):
+            (self._tmux_directory / leftover).unlink(missing_ok=True)
+        (self.attached_directory / session_id).unlink(missing_ok=True)
+
+
+def _environment(session: Session, runtime: Path) -> dict[str, str]:
+    inherited = (
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
+    )
+    base = {name: os.environ[name] for name in inherited if name in os.environ}
+    own = {"AMUX_SESSION_ID": session.id, "AMUX_SOCKET": str(runtime / "amuxd.sock")}
+    return {**base, **session.environment, **own}
+
+
+def _check(session: Session, environment: dict[str, str]) -> None:
+    """Refuses what cannot begin. tmux would start in the home directory where the right one is missing."""
+    directory = session.directory
+    if not Path(directory).exists():
+        raise LaunchRefused(f"no such directory: {directory}")
+    if not Path(directory).is_dir():
+        raise LaunchRefused(f"not a directory: {directory}")
+    if not os.access(directory, os.X_OK):
+        raise LaunchRefused(f"the directory {directory} may not be entered")
+    if session.shell:
+        _check_program(_shell(environment), directory, environment)
+    else:
+        _check_program(session.command[0], directory, environment)
+
+
+def _check_program(name: str, directory: str, environment: dict[str, str]) -> None:
+    if "/" in name:
+        path = Path(directory) / name
+        if not path.exists():
+            raise LaunchRefused(f"no such program: {name}")
+        if path.is_dir():
+            raise LaunchRefused(f"{name} is a directory")
+        if not os.access(path, os.X_OK):
+            raise LaunchRefused(f"{name} is not executable")
+        return
+    search = environment.get("PATH", os.defpath)
+    if shutil.which(name, path=search) is None:
+        found = next((p for d in search.split(":") if d and (p := Path(d) / name).is_file()), None)
+        raise LaunchRefused(f"{found} is not executable" if found else f"no such program: {name}")
+
+
+def _shell(environment: dict[str, str]) -> str:
+    return environment.get("SHELL") or "/bin/sh"
+
+
+def _command(session: Session, environment: dict[str, str]) -> str:
+    """What launch.sh reads: data, every word of it quoted."""
+    lines = [f"directory={shlex.quote(session.directory)}"]
+    if session.shell:
+        # One word is a line for the shell; several are a command as they stand.
+        line = session.command[0] if len(session.command) == 1 else shlex.join(session.command)
+        lines += [f"shell={shlex.quote(_shell(environment))}", f"line={shlex.quote(line)}"]
+    lines.append(f"set -- {shlex.join(session.command)}")
+    return "\n".join(lines) + "\n"
+
+
+def _write_private(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode())
+
+
+async def _lines(fd: int, count: int) -> list[str]:
+    """The first lines that are written into the pipe."""
+    text = b""
+    while text.count(b"\n") < count:
+        await _readable(fd)
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(fd, 4096)
+    return text.decode().splitlines()
+
+
+async def _closed(path: Path) -> None:
+    """Returns when nobody holds the pipe open for writing any more."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                if not os.read(fd, 4096):
+                    return
+            except BlockingIOError:
+                await _readable(fd)
+    finally:
+        os.close(fd)
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(fd, ready.set_result, None)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _until_dead(terminal: Terminal, deadline: float = 2.0) -> AsyncIterator[tuple[str, str]]:
+    """Yields code and signal once the pane is dead, and again while tmux has neither."""
+    pause = 0.01
+    async with asyncio.timeout(deadline):
+        while True:
+            dead, status, number = await terminal.pane()
+            if dead:
+                yield status, number
+            await asyncio.sleep(pause)
+            pause *= 2
+
+
+def _end_by_tmux(status: str, number: str) -> End:
+    if number:
+        return End(signal=processes.signal_name(int(number)))
+    return End(code=int(status)) if status else End()
+
+
+def _with_server(end: End, server: ServerEnd, session: Session) -> End:
+    if server.out_of_memory:
+        return End(
+            end.code,
+            end.signal,
+            end.core_dumped,
+            out_of_memory=True,
+            memory_limit=_size(session.limits.memory_max),
+        )
+    how = server.how or "how is not known"
+    return End(end.code, end.signal, end.core_dumped, terminal_died=how)
+
+
+def _memory_kills(server: Process) -> int:
+    """The kernel counts them in the session's own cgroup, where its terminal server lives as well."""
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        membership = Path(f"/proc/{server.pid}/cgroup").read_text()
+        cgroup = next(line[3:] for line in membership.splitlines() if line.startswith("0::"))
+        if "/amux-" in cgroup:
+            events = Path(f"/sys/fs/cgroup{cgroup}/memory.events").read_text()
+            return next(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))
+    return 0
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return ""
+    for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "K")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:.4g}{unit}"
+    return str(size)

@@ -1,0 +1,248 @@
+"""One tmux server a session: its configuration, its command lines, and calls that cannot hang amuxd."""
+
+import asyncio
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+PANE = "%0"
+DEADLINE = 5.0
+_SCREEN = ("-x", "200", "-y", "50")
+
+# What systemd tells a service about itself says nothing true to the programs in a session.
+_OF_THE_SERVICE = (
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "MANAGERPID",
+    "MANAGERPIDFDID",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+    "NOTIFY_SOCKET",
+    "SYSTEMD_EXEC_PID",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+)
+
+# tmux reaching the user bus would move each pane out of the session's unit, its limits and its end.
+SERVER_ENVIRONMENT = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null", "LANG": "C.UTF-8"}
+
+
+class TmuxUnreachable(Exception):
+    """tmux could not be asked, which says nothing about the session."""
+
+
+class TmuxRefused(Exception):
+    """tmux answered, and said no."""
+
+
+def program() -> str | None:
+    return shutil.which("tmux")
+
+
+def quote(text: str) -> str:
+    """One word of tmux's configuration language, whatever is in it."""
+    plain = {"\\": "\\\\", '"': '\\"', "$": "\\$", "~": "\\~", "\n": "\\n"}
+    return '"' + "".join(plain.get(c, c if c.isprintable() else _octal(c)) for c in text) + '"'
+
+
+def _octal(character: str) -> str:
+    if ord(character) > 0x7F:
+        return character
+    return f"\\{ord(character):03o}"
+
+
+def literal(text: str) -> str:
+    """Text that tmux will put through its formats, and must leave as it is."""
+    return text.replace("#", "##").replace("%", "%%")
+
+
+def configuration(environment: Mapping[str, str], attached_marker: Path) -> str:
+    tell = literal(f": >{shlex.quote(str(attached_marker))}")
+    lines = [
+        # The user's own configuration is for the user's own server.
+        "set -g exit-empty off",
+        "set -g remain-on-exit on",
+        "set -g remain-on-exit-format "
+        + quote(
+            "Process ended#{?pane_dead_signal, by signal #{pane_dead_signal}, with code #{pane_dead_status}}."
+        ),
+        "set -g history-limit 10000",
+        f"set -g default-terminal {_terminal()}",
+        "set -g focus-events on",
+        "set -s escape-time 10",
+        "set -g set-titles on",
+        "set -g status-left " + quote(" amux "),
+        "set -g status-right " + quote(" #{prefix} d detaches "),
+        f"set-hook -g client-attached {quote('run-shell -b ' + quote(tell))}",
+        f"set-hook -g client-detached {quote('run-shell -b ' + quote(tell))}",
+    ]
+    lines += [f"set-environment -gr {name}" for name in _OF_THE_SERVICE]
+    lines += [f"set-environment -g {quote(name)} {quote(value)}" for name, value in environment.items()]
+    if "DBUS_SESSION_BUS_ADDRESS" not in environment:
+        lines.append("set-environment -gr DBUS_SESSION_BUS_ADDRESS")
+    if shell := environment.get("SHELL"):
+        lines.append(f"set -g default-shell {quote(shell)}")
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def _terminal() -> str:
+    known = (
+        Path(base) / "t" / "tmux-256color"
+        for base in ("/usr/share/terminfo", "/lib/terminfo", "/etc/terminfo")
+    )
+    return "tmux-256color" if any(path.exists() for path in known) else "screen-256color"
+
+
+def server_command(tmux: str, socket: Path, config: Path) -> list[str]:
+    return [tmux, "-S", str(socket), "-f", str(config), "start-server"]
+
+
+def session_command(
+    tmux: str, socket: Path, directory: str, argv: Sequence[str], logger: Sequence[str]
+) -> list[str]:
+    return [
+        *(tmux, "-S", str(socket), "new-session", "-d", "-s", "main", *_SCREEN),
+        *("-c", directory.replace("#", "##"), "--", *argv),
+        *(";", *_pipe(logger), ";", "set", "-g", "exit-empty", "on"),
+    ]
+
+
+def respawn_arguments(directory: str, argv: Sequence[str], logger: Sequence[str]) -> list[str]:
+    return [
+        *("respawn-pane", "-k", "-t", PANE, "-c", directory.replace("#", "##"), "--", *argv),
+        *(";", "set", "-w", "-t", PANE, "remain-on-exit", "on", ";", *_pipe(logger)),
+    ]
+
+
+def _pipe(logger: Sequence[str]) -> list[str]:
+    return ["pipe-pane", "-t", PANE, literal("exec " + shlex.join(logger))]
+
+
+class Terminal:
+    """A running tmux server, asked from outside."""
+
+    def __init__(self, tmux: str, socket: Path) -> None:
+        self._tmux = tmux
+        self.socket = socket
+
+    def attach_command(self) -> list[str]:
+        return [self._tmux, "-S", str(self.socket), "attach-session", "-t", PANE]
+
+    async def run(self, *arguments: str, text: str | None = None, deadline: float = DEADLINE) -> str:
+        # -N: asking must never start a server.
+        argv = [self._tmux, "-N", "-S", str(self.socket), *arguments]
+        return await run(argv, text=text, deadline=deadline)
+
+    async def pane(self) -> tuple[bool, str, str]:
+        """Whether the pane is dead, and with which code or signal."""
+        answer = await self.run(
+            *("display-message", "-p", "-t", PANE),
+            "#{pane_dead}:#{pane_dead_status}:#{pane_dead_signal}",
+        )
+        dead, status, signal = answer.strip().split(":")
+        return dead == "1", status, signal
+
+    async def close_pipe(self) -> None:
+        await self.run("pipe-pane", "-t", PANE)
+
+    async def clients(self) -> int:
+        return len(await self._verb("list-clients", "-F", "#{client_pid}"))
+
+    async def capture(self, lines: int) -> str:
+        # -J rejoins what the terminal's width broke.
+        start = ["-S", f"-{lines}"] if lines else []
+        shown = await self._verb("capture-pane", "-p", "-J", *start, "-t", PANE)
+        kept = [line.rstrip() for line in shown]
+        while kept and not kept[-1]:
+            kept.pop()
+        return "\n".join(kept[-lines:] if lines else kept)
+
+    async def send(self, text: str, enter: bool) -> None:
+        # tmux takes 16 KiB of arguments; and a line break typed is Enter, where one pasted is a line break.
+        if len(text.encode()) > 8000 or "\n" in text:
+            await self.run("load-buffer", "-b", "amux", "-", text=text)
+            await self.run("paste-buffer", "-d", "-p", "-r", "-b", "amux", "-t", PANE)
+        elif text:
+            await self._verb("send-keys", "-t", PANE, "-l", "--", text)
+        if enter:
+            await self._verb("send-keys", "-t", PANE, "Enter")
+
+    async def _verb(self, *arguments: str) -> list[str]:
+        return await _through_libtmux(self.socket, arguments)
+
+
+async def run(argv: Sequence[str], *, text: str | None = None, deadline: float = DEADLINE) -> str:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE if text is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+    try:
+        out, err = await asyncio.wait_for(
+            process.communicate(text.encode() if text is not None else None), deadline
+        )
+    except TimeoutError:
+        raise TmuxUnreachable(f"tmux did not answer within {deadline:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise _failure(err.decode(errors="replace"))
+    return out.decode(errors="replace")
+
+
+def _failure(message: str) -> Exception:
+    message = message.strip()
+    if "no server running" in message or "error connecting" in message or "lost server" in message:
+        return TmuxUnreachable(message)
+    return TmuxRefused(message)
+
+
+_libtmux_threads = ThreadPoolExecutor(4, "tmux")
+
+
+async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
+    def ask() -> tuple[list[str], list[str]]:
+        from libtmux import Server
+
+        answer = Server(socket_path=str(socket)).cmd(*arguments)
+        return list(answer.stdout), list(answer.stderr)
+
+    asked = asyncio.get_running_loop().run_in_executor(_libtmux_threads, ask)
+    try:
+        out, err = await asyncio.wait_for(asyncio.shield(asked), DEADLINE)
+    except TimeoutError:
+        # libtmux has no time limit of its own: without its client the thread is free again.
+        _kill_clients(socket)
+        raise TmuxUnreachable(f"tmux did not answer within {DEADLINE:.0f} s") from None
+    except OSError as error:
+        raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+    if err:
+        raise _failure(" ".join(err))
+    return out
+
+
+def _kill_clients(socket: Path) -> None:
+    for child in psutil.Process().children():
+        try:
+            if any(str(socket) in word for word in child.cmdline()):
+                child.kill()
+        except psutil.Error:
+            continue

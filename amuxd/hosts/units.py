@@ -1,0 +1,210 @@
+"""Sessions as transient units of the user's systemd, never as children of amuxd."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from amuxd.bus.connection import Bus, BusError, Match, Signal, Subscription
+from amuxd.bus.values import Typed
+from amuxd.hosts import LaunchRefused, ServerEnd
+from amuxd.processes import signal_name
+from amuxd.records import Session
+from amuxd.states import Liveness
+
+SYSTEMD = "org.freedesktop.systemd1"
+PATH = "/org/freedesktop/systemd1"
+MANAGER = SYSTEMD + ".Manager"
+UNIT = SYSTEMD + ".Unit"
+SERVICE = SYSTEMD + ".Service"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+
+JOB_DEADLINE = 30.0
+# Time for what is left of a session to end by itself, after its command had its own grace.
+LEFTOVERS_GRACE = 5.0
+
+_ENDED = {"inactive", "failed"}
+_CLD_EXITED = 1
+
+
+@dataclass
+class _Seen:
+    """What systemd has told of a unit since it was watched."""
+
+    result: str = ""
+    code: int = 0
+    status: int = 0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    subscription: Subscription | None = None
+
+
+class Units:
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._jobs: dict[str, asyncio.Future[str]] = {}
+        self._finished: dict[str, str] = {}
+        self._seen: dict[str, _Seen] = {}
+
+    async def begin(self) -> None:
+        await self._bus.add_match(
+            Match(sender=SYSTEMD, path=PATH, interface=MANAGER, member="JobRemoved"), self._job_removed
+        )
+        await self._call("Subscribe")
+
+    def unit(self, session_id: str) -> str:
+        return f"amux-{session_id}.service"
+
+    async def start(
+        self,
+        session: Session,
+        server: Sequence[str],
+        in_it: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        unit = self.unit(session.id)
+        properties: list[list[Any]] = [
+            ["Description", Typed("s", f"amux session {_printable(session.name)}")],
+            ["Slice", Typed("s", "amux.slice")],
+            ["Type", Typed("s", "forking")],
+            ["ExecStart", Typed("a(sasb)", [[server[0], list(server), False]])],
+            ["ExecStartPost", Typed("a(sasb)", [[in_it[0], list(in_it), False]])],
+            ["Environment", Typed("as", [f"{name}={value}" for name, value in environment.items()])],
+            # One process killed for memory must not end the others.
+            ["OOMPolicy", Typed("s", "continue")],
+            ["CollectMode", Typed("s", "inactive-or-failed")],
+            ["TimeoutStopUSec", Typed("t", int(LEFTOVERS_GRACE * 1e6))],
+            ["SendSIGHUP", Typed("b", True)],
+            # At shutdown amuxd is stopped first and marks the sessions suspended; only then do they end.
+            ["Before", Typed("as", ["amuxd.service"])],
+            *_limits(session),
+        ]
+        await self._watch(unit)
+        try:
+            result = await self._job("StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", properties, [])
+        except BusError as error:
+            if not error.name.endswith(".UnitExists"):
+                raise LaunchRefused(f"systemd refused its unit: {error.message}") from error
+            await self.stop(session.id)
+            await self._watch(unit)
+            result = await self._job("StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", properties, [])
+        if result != "done":
+            seen = self._seen[unit]
+            raise LaunchRefused(f"its terminal server did not start ({seen.result or result})")
+
+    async def stop(self, session_id: str) -> None:
+        unit = self.unit(session_id)
+        try:
+            await self._job("StopUnit", "ss", unit, "replace")
+        except BusError as error:
+            if not error.name.endswith(".NoSuchUnit"):
+                raise
+        self._forget(unit)
+
+    async def kill(self, session_id: str) -> None:
+        try:
+            await self._call("KillUnit", "ssi", self.unit(session_id), "all", 9)
+        except BusError as error:
+            if not error.name.endswith(".NoSuchUnit"):
+                raise
+
+    async def liveness(self, session_id: str) -> Liveness:
+        try:
+            (path,) = await self._call("GetUnit", "s", self.unit(session_id))
+            (state,) = await self._bus.call(SYSTEMD, path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState"))
+        except BusError as error:
+            gone = error.name.endswith((".NoSuchUnit", ".UnknownObject"))
+            return Liveness.DEAD if gone else Liveness.UNKNOWN
+        return Liveness.DEAD if state in _ENDED else Liveness.ALIVE
+
+    async def server_end(self, session_id: str) -> ServerEnd:
+        seen = self._seen.get(self.unit(session_id))
+        if seen is None:
+            return ServerEnd("")
+        try:
+            async with asyncio.timeout(LEFTOVERS_GRACE * 2):
+                await seen.over.wait()
+        except TimeoutError:
+            return ServerEnd("")
+        if seen.result == "oom-kill":
+            return ServerEnd("", out_of_memory=True)
+        if seen.code == 0:
+            return ServerEnd("")
+        if seen.code == _CLD_EXITED:
+            return ServerEnd(f"it exited with code {seen.status}")
+        return ServerEnd(signal_name(seen.status))
+
+    async def _watch(self, unit: str) -> None:
+        self._forget(unit)
+        seen = self._seen[unit] = _Seen()
+
+        def told(message: Signal) -> None:
+            changed = message.body[1]
+            seen.result = changed.get("Result", seen.result)
+            seen.code = changed.get("ExecMainCode", seen.code)
+            seen.status = changed.get("ExecMainStatus", seen.status)
+            if changed.get("ActiveState") in _ENDED:
+                seen.over.set()
+
+        seen.subscription = await self._bus.add_match(_changes_of(unit), told)
+
+    async def watch(self, session_id: str) -> None:
+        await self._watch(self.unit(session_id))
+
+    def _forget(self, unit: str) -> None:
+        seen = self._seen.pop(unit, None)
+        if seen and seen.subscription:
+            self._bus.remove_match(seen.subscription)
+
+    async def _call(self, member: str, signature: str = "", *body: object) -> list[Any]:
+        return await self._bus.call(SYSTEMD, PATH, MANAGER, member, signature, body)
+
+    async def _job(self, member: str, signature: str, *body: Any) -> str:
+        """The match for JobRemoved stands already: a job may be over before its reply is read."""
+        path: str = (await self._call(member, signature, *body))[0]
+        if path in self._finished:
+            return self._finished.pop(path)
+        job: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._jobs[path] = job
+        try:
+            async with asyncio.timeout(JOB_DEADLINE):
+                return await job
+        except TimeoutError:
+            return "timeout"
+        finally:
+            self._jobs.pop(path, None)
+
+    def _job_removed(self, message: Signal) -> None:
+        path, unit, result = (str(word) for word in message.body[1:4])
+        if not re.fullmatch(r"amux-[a-z0-9]+\.service", unit):
+            return
+        job = self._jobs.get(path)
+        if job is None:
+            self._finished[path] = result
+            while len(self._finished) > 100:
+                self._finished.pop(next(iter(self._finished)))
+        elif not job.done():
+            job.set_result(result)
+
+
+def _changes_of(unit: str) -> Match:
+    escaped = "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in unit)
+    return Match(
+        sender=SYSTEMD, path=f"{PATH}/unit/{escaped}", interface=PROPERTIES, member="PropertiesChanged"
+    )
+
+
+def _limits(session: Session) -> list[list[Any]]:
+    limits = session.limits
+    wanted = {
+        "MemoryMax": limits.memory_max,
+        "MemoryHigh": limits.memory_high,
+        "CPUWeight": limits.cpu_weight,
+        "TasksMax": limits.tasks_max,
+        "CPUQuotaPerSecUSec": limits.cpu_quota and limits.cpu_quota * 10_000,
+    }
+    return [[name, Typed("t", value)] for name, value in wanted.items() if value is not None]
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name)

@@ -1,0 +1,41 @@
+"""The end of a log as a person would have seen it."""
+
+import re
+from pathlib import Path
+
+LINES = 20
+LONGEST_LINE = 500
+_TAIL = 64 * 1024
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # a control sequence
+    r"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # a string, such as a title
+    r"|[ -/]*[0-~])"  # everything shorter
+)
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def last_lines(log: Path, count: int = LINES) -> list[str]:
+    data = _tail(log)
+    if len(data) < _TAIL:
+        data = _tail(log.with_name(log.name + ".1")) + data
+    text = _ESCAPES.sub("", data.decode(errors="replace"))
+    lines = [_line(line) for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines[-count:]
+
+
+def _line(line: str) -> str:
+    # A carriage return begins the line anew: of a progress bar only the last state was left to see.
+    parts = [part for part in line.split("\r") if part]
+    return _INVISIBLE.sub("", parts[-1]).rstrip()[:LONGEST_LINE] if parts else ""
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            return file.read()
+    except OSError:
+        return b""

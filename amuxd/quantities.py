@@ -1,0 +1,31 @@
+"""Durations and sizes, as people write them."""
+
+import re
+
+UNLIMITED = 2**64 - 1
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_BYTES = {unit: 1024**power for power, unit in enumerate(["", "K", "M", "G", "T", "P"])}
+
+
+def parse_duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a duration such as 15, 15s, 2m or 7d")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_size(text: str) -> int:
+    if text == "infinity":
+        return UNLIMITED
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size = int(float(match[1]) * _BYTES[match[2].upper()]) if match else 0
+    if not 0 < size < UNLIMITED:
+        raise ValueError(f"{text!r} is not a size such as 512M, 4G, 1.5G or infinity")
+    return size
+
+
+def format_size(size: int) -> str:
+    for unit, power in reversed(_BYTES.items()):
+        if unit and size >= power:
+            return f"{size / power:.4g}{unit}"
+    return str(size)

@@ -1,0 +1,121 @@
+"""Brings what the disk says together with what is alive: at the start, and now and then as a net."""
+
+import asyncio
+import logging
+import select
+
+from amuxd import states
+from amuxd.hosts import Alive, Ended, Gone, Unknown
+from amuxd.registry import Entry, NotReadable
+from amuxd.states import ENDED, LIVE, End, Liveness, State
+from amuxd.store import Unreadable
+from amuxd.supervisor import AMUXD, Supervisor, now
+
+logger = logging.getLogger(__name__)
+
+SWEEP = 60.0
+AT_ONCE = 16
+
+
+async def load(supervisor: Supervisor) -> None:
+    for known in await supervisor.on_disk(supervisor.store.load_all):
+        if isinstance(known, Unreadable):
+            logger.error(
+                "session %s is left as it is: %s", known.id, known.why, extra={"AMUX_SESSION": known.id}
+            )
+            supervisor.registry.not_readable[known.id] = NotReadable(known.id, known.name, known.why)
+            continue
+        entry = Entry(known.session, known.state, known.certificate)
+        entry.activity_at = known.state.last_activity_at
+        entry.activity_hash = known.state.last_activity_hash
+        entry.checked_at = known.state.last_checked_at
+        supervisor.registry.add(entry)
+
+
+async def reconcile(supervisor: Supervisor) -> None:
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(entry: Entry) -> None:
+        async with limit:
+            try:
+                await _reconcile(supervisor, entry)
+            except Exception:
+                # One session that cannot be looked at must not keep amuxd from the others.
+                logger.exception("%s could not be looked at", entry.session.name)
+                entry.looked_in_vain = True
+
+    await asyncio.gather(*(one(entry) for entry in supervisor.registry))
+
+
+async def _reconcile(supervisor: Supervisor, entry: Entry) -> None:
+    state = entry.state.state
+    if state in ENDED:
+        if entry.certificate is not None and not entry.certificate.complete:
+            entry.settling = supervisor.spawn(supervisor.settle(entry))
+        return
+    if state not in LIVE and state is not State.SUSPENDED:
+        return
+    if entry.state.boot_id != supervisor.boot_id:
+        await supervisor.apply(entry, states.MachineWentDown(), AMUXD)
+        return
+    if state is State.STARTING:
+        # The gate was never opened: the command has not run, and can begin as if nothing had been.
+        await supervisor.host.tear_down(entry.id, at_once=True)
+        supervisor.spawn(_start_again(supervisor, entry))
+        return
+    await look(supervisor, entry)
+
+
+async def _start_again(supervisor: Supervisor, entry: Entry) -> None:
+    async with entry.operation:
+        await supervisor.bring_up(entry)
+
+
+async def look(supervisor: Supervisor, entry: Entry) -> None:
+    finding = await supervisor.host.find(entry.session, entry.state)
+    entry.checked_at = now()
+    match finding:
+        case Alive(home=home):
+            await supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
+            supervisor.take_home(entry, home)
+            supervisor.attachment_changed(entry.id)
+            if entry.state.state is State.STOPPING:
+                supervisor.spawn(_stop_again(supervisor, entry))
+        case Ended(end=end):
+            await supervisor.conclude(entry, end)
+        case Gone():
+            await supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
+            await supervisor.host.tear_down(entry.id, at_once=True)
+            entry.looked_in_vain = False
+        case Unknown(why=why):
+            logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
+            entry.looked_in_vain = True
+
+
+async def _stop_again(supervisor: Supervisor, entry: Entry) -> None:
+    async with entry.operation:
+        await supervisor.bring_down(entry, supervisor.stop_grace)
+
+
+async def sweep_forever(supervisor: Supervisor) -> None:
+    """Events tell of every end. This is for the one that did not come."""
+    while True:
+        await asyncio.sleep(SWEEP)
+        await sweep(supervisor)
+
+
+async def sweep(supervisor: Supervisor) -> None:
+    poll = select.poll()
+    held = {}
+    for entry in supervisor.registry:
+        if entry.looked_in_vain and not entry.operation.locked():
+            await look(supervisor, entry)
+        elif entry.home is not None:
+            poll.register(entry.home.command_fd, select.POLLIN)
+            held[entry.home.command_fd] = entry
+    gone = {fd for fd, _ in poll.poll(0)}
+    for fd, entry in held.items():
+        entry.checked_at = now()
+        if fd in gone and not entry.ended.is_set() and entry.home is not None:
+            logger.warning("the end of %s was missed until now", entry.session.name)
+            supervisor.command_ended(entry, entry.home)

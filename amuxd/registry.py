@@ -1,0 +1,177 @@
+"""The sessions that amuxd holds in memory, and how a person's word for one finds it."""
+
+import asyncio
+import difflib
+import secrets
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
+from amuxd.hosts import Home
+from amuxd.records import Certificate, RunState, Session
+from amuxd.states import BADGE, Liveness, Situation, State
+
+LONGEST_NAME = 255
+_LETTERS = string.ascii_lowercase
+_ID_LENGTH = 6
+
+
+@dataclass(eq=False)
+class Entry:
+    """A session, where it stands on disk, and what is known of it only while it is watched."""
+
+    session: Session
+    state: RunState
+    certificate: Certificate | None = None
+    home: Home | None = None
+    attached: int = 0
+    keeps_terminal: bool = False
+    looked_in_vain: bool = False
+    activity_at: int = 0
+    activity_hash: int = 0
+    checked_at: int = 0
+    settling: asyncio.Task[None] | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    operation: asyncio.Lock = field(default_factory=asyncio.Lock)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def id(self) -> str:
+        return self.session.id
+
+    @property
+    def situation(self) -> Situation:
+        return Situation(self.state.state, self.state.run)
+
+    @property
+    def session_alive(self) -> Liveness:
+        if self.looked_in_vain:
+            return Liveness.UNKNOWN
+        if self.home is not None and not self.ended.is_set():
+            return Liveness.ALIVE
+        return Liveness.NONE if self.state.state is State.CREATED else Liveness.DEAD
+
+    @property
+    def host_alive(self) -> Liveness:
+        if self.looked_in_vain:
+            return Liveness.UNKNOWN
+        if self.home is not None or self.keeps_terminal:
+            return Liveness.ALIVE
+        return Liveness.NONE if self.state.state is State.CREATED else Liveness.DEAD
+
+
+@dataclass(frozen=True)
+class NotReadable:
+    """A session whose files this amuxd cannot read, and so never writes."""
+
+    id: str
+    name: str
+    why: str
+
+
+class Registry:
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self.not_readable: dict[str, NotReadable] = {}
+        self._names_promised: set[str] = set()
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        self._entries[entry.id] = entry
+
+    def discard(self, entry: Entry) -> None:
+        self._entries.pop(entry.id, None)
+
+    def get(self, session_id: str) -> Entry | None:
+        return self._entries.get(session_id)
+
+    def new_id(self) -> str:
+        while True:
+            rest = (secrets.choice(_LETTERS + string.digits) for _ in range(_ID_LENGTH - 1))
+            session_id = secrets.choice(_LETTERS) + "".join(rest)
+            if session_id not in self._entries and session_id not in self.not_readable:
+                return session_id
+
+    def promise_name(self, wanted: str, command: str) -> str:
+        """The name is kept for the caller until forget_promise(); without a wish it is the command's."""
+        taken = self._taken()
+        if wanted:
+            check_name(wanted)
+            if wanted in taken:
+                raise NameTaken(f"there is a session named {wanted!r} already")
+            name = wanted
+        else:
+            base = _speakable(command.rpartition("/")[2]) or "session"
+            names = (base if n == 1 else f"{base}-{n}" for n in range(1, len(taken) + 2))
+            name = next(name for name in names if name not in taken)
+        self._names_promised.add(name)
+        return name
+
+    def forget_promise(self, name: str) -> None:
+        self._names_promised.discard(name)
+
+    def _taken(self) -> set[str]:
+        held = {e.session.name for e in self if e.state.state is not State.ARCHIVED}
+        return held | self._names_promised
+
+    def find(self, word: str) -> Entry | NotReadable:
+        every: dict[str, Entry | NotReadable] = {**self._entries, **self.not_readable}
+        if word in every:
+            return every[word]
+        named = [e for e in every.values() if _name(e) == word]
+        in_use = [e for e in named if not _archived(e)]
+        for candidates in (in_use, named, [e for i, e in every.items() if word and i.startswith(word)]):
+            if len(candidates) == 1:
+                return candidates[0]
+            if candidates:
+                which = ", ".join(sorted(f"{e.id} ({_name(e)})" for e in candidates)[:5])
+                raise Ambiguous(f"{word!r} could be any of {which}")
+        raise NoSuchSession(_not_found(word, every.values()))
+
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(entry.state.state.value for entry in self))
+
+    def badge(self) -> int:
+        return sum(entry.state.state in BADGE for entry in self)
+
+    def attention(self) -> list[str]:
+        return [entry.id for entry in self if entry.state.attention]
+
+
+def _name(entry: Entry | NotReadable) -> str:
+    return entry.session.name if isinstance(entry, Entry) else entry.name
+
+
+def _archived(entry: Entry | NotReadable) -> bool:
+    return isinstance(entry, Entry) and entry.state.state is State.ARCHIVED
+
+
+def _not_found(word: str, entries: Iterable[Entry | NotReadable]) -> str:
+    if not word:
+        return "a session has no empty name"
+    words = {w for e in entries for w in (_name(e), e.id)}
+    near = difflib.get_close_matches(word, words, n=1)
+    return f"there is no session {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _speakable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable()).strip()[:LONGEST_NAME]
+
+
+def check_name(name: str) -> None:
+    if not name.strip():
+        raise InvalidName("a name must not be empty")
+    if name != name.strip():
+        raise InvalidName("a name must not begin or end with white space")
+    if len(name) > LONGEST_NAME:
+        raise InvalidName(f"a name has at most {LONGEST_NAME} characters, and this one {len(name)}")
+    # Emoji are joined by characters that Python does not call printable.
+    if any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or c in "\u2028\u2029" for c in name):
+        raise InvalidName("a name must not have control characters or line breaks")

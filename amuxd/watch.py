@@ -1,0 +1,124 @@
+"""Turns the kernel's events into calls: a process ended, a run prints, a terminal came or went."""
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from amuxd import inotify
+from amuxd.inotify import Inotify
+
+# A busy run is looked at once in so many seconds; a quiet one is not looked at.
+BEAT = 1.0
+
+
+@dataclass
+class _Log:
+    path: Path
+    printed: Callable[[int, int], None]
+    size: int
+    watch: int | None = None
+
+
+class Watch:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._inotify = Inotify()
+        self._loop.add_reader(self._inotify.fd, self._file_events)
+        self._logs: dict[str, _Log] = {}
+        self._armed: dict[int, str] = {}
+        self._busy: set[str] = set()
+        self._beat: asyncio.TimerHandle | None = None
+        self._directories: dict[int, Callable[[str], None]] = {}
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._inotify.fd)
+        self._inotify.close()
+        if self._beat:
+            self._beat.cancel()
+
+    def process(self, pidfd: int, ended: Callable[[], None]) -> None:
+        """Calls once, when the process is no more."""
+
+        def readable() -> None:
+            self._loop.remove_reader(pidfd)
+            ended()
+
+        self._loop.add_reader(pidfd, readable)
+
+    def forget_process(self, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+
+    def directory(self, path: Path, changed: Callable[[str], None]) -> int:
+        """Calls with the name of each file that is written in the directory."""
+        watch = self._inotify.add(path, inotify.CLOSE_WRITE | inotify.MOVED_TO)
+        self._directories[watch] = changed
+        return watch
+
+    def forget_directory(self, watch: int) -> None:
+        if self._directories.pop(watch, None):
+            self._inotify.remove(watch)
+
+    def log(self, key: str, path: Path, printed: Callable[[int, int], None]) -> None:
+        """Calls with the moment and a hash when the log grew: at once after a quiet time, then each beat."""
+        self.forget_log(key)
+        log = self._logs[key] = _Log(path, printed, _size(path))
+        self._arm(key, log)
+
+    def forget_log(self, key: str) -> None:
+        log = self._logs.pop(key, None)
+        self._busy.discard(key)
+        if log is not None and log.watch is not None:
+            self._armed.pop(log.watch, None)
+            self._inotify.remove(log.watch)
+
+    def _arm(self, key: str, log: _Log) -> None:
+        with contextlib.suppress(OSError):
+            log.watch = self._inotify.add(log.path, inotify.MODIFY | inotify.ONESHOT)
+            self._armed[log.watch] = key
+        if log.watch is None or _size(log.path) != log.size:
+            self._turn_busy(key)
+
+    def _file_events(self) -> None:
+        for event in self._inotify.read():
+            if event.watch in self._directories:
+                self._directories[event.watch](event.name)
+            elif event.mask & inotify.MODIFY and (key := self._armed.pop(event.watch, None)):
+                self._logs[key].watch = None
+                self._turn_busy(key)
+
+    def _turn_busy(self, key: str) -> None:
+        self._busy.add(key)
+        self._look(self._logs[key])
+        if self._beat is None:
+            self._beat = self._loop.call_later(BEAT, self._on_beat)
+
+    def _look(self, log: _Log) -> bool:
+        try:
+            status = log.path.stat()
+        except OSError:
+            return False
+        if status.st_size == log.size:
+            return False
+        log.size = status.st_size
+        log.printed(status.st_mtime_ns // 1000, zlib.crc32(b"%d" % status.st_size))
+        return True
+
+    def _on_beat(self) -> None:
+        self._beat = None
+        quiet = {key for key in self._busy if not self._look(self._logs[key])}
+        self._busy -= quiet
+        if self._busy:
+            self._beat = self._loop.call_later(BEAT, self._on_beat)
+        for key in quiet:
+            if self._logs[key].path.exists():
+                self._arm(key, self._logs[key])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
