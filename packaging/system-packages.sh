@@ -65,6 +65,7 @@ look() {
         has systemd-nspawn || need systemd-container systemd-container systemd
         has debootstrap || need debootstrap debootstrap debootstrap
         has shellcheck || need shellcheck ShellCheck shellcheck
+        has xmllint || need libxml2-utils libxml2 libxml2
         has unshare || need util-linux util-linux util-linux
         has busctl || need systemd systemd systemd
         has ps || need procps procps-ng procps-ng

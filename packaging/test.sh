@@ -55,7 +55,12 @@ fi
 # Every test, on the default Python with the newest dependencies.
 passes "All tests on $("$bin/python" -V)" "$bin/pytest" -n "$workers"
 
-# The unit tests and the core of the others, on each Python; the oldest dependencies where Debian 12 has them.
+# The unit tests, and of the others those that depend most on Python and the packages, on each Python; with the
+# oldest packages where Debian 12 has them.
+core=(tests/unit)
+for file in tests/integration/test_{bus,daemon,session,sessions,store,cli}*.py; do
+    [[ ! -e $file ]] || core+=("$file")
+done
 on_python() {
     local version=$1 dependencies=$2 python
     local directory=build/venv/$version-$dependencies constraints=/dev/null
@@ -66,10 +71,8 @@ on_python() {
     [[ $dependencies == newest ]] || constraints=packaging/$dependencies.txt
     packaging/venv.sh "$directory" --python "$python" --constraints "$constraints" --extras test ||
         { failures+=("Python $version with the $dependencies dependencies"); return; }
-    passes "Unit tests on Python $version with the $dependencies dependencies" \
-        "$directory/bin/pytest" -n "$workers" tests/unit
-    passes "Core tests on Python $version with the $dependencies dependencies" \
-        "$directory/bin/pytest" -n "$workers" -m core tests
+    passes "The core of the tests on Python $version with the $dependencies dependencies" \
+        "$directory/bin/pytest" -n "$workers" "${core[@]}"
 }
 
 on_python 3.11 oldest
