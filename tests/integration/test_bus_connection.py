@@ -426,3 +426,16 @@ async def test_a_round_trip_is_quick(bus_daemon: BusDaemon, client: Client) -> N
         for _ in range(200):
             await bus.ping()
         assert (time.perf_counter() - started) / 200 < 0.01
+
+
+@in_loop
+async def test_a_bus_that_hangs_is_given_up(
+    own_bus_daemon: BusDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amuxd.bus.connection.CONNECT_TIMEOUT", 0.1)
+    own_bus_daemon.pause()
+    with pytest.raises(BusError, match="TimeoutError"):
+        await Bus.connect(own_bus_daemon.address)
+    own_bus_daemon.go_on()
+    async with connected(own_bus_daemon.address) as bus:
+        await bus.ping()
