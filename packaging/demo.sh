@@ -26,8 +26,12 @@ if has_user_manager; then
             systemctl --user daemon-reload
             busctl --user --quiet call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ReloadConfig || true
         fi
-        # A new amuxd takes over from one of an older checkout; sessions do not notice.
-        systemctl --user try-restart amuxd.service
+        # An amuxd from before the last change here makes way for the new one; sessions do not notice.
+        since=$(systemctl --user show --property=ActiveEnterTimestamp --value amuxd.service)
+        since=$(date --date="$since" +%s 2>/dev/null || echo 0)
+        if [[ $changed == yes ]] || ((since <= $(stat --format=%Y "$bin/../.amux-source"))); then
+            systemctl --user try-restart amuxd.service
+        fi
     fi
 fi
 

@@ -59,7 +59,10 @@ fill_in() {
     [[ $template == *.service.in ]] || bindir=${bindir//%/%%}
     local text
     text=$(<"$template")
+    text=${text//@BINDIR@/"$bindir"}
+    # The same again is left alone: systemd asks for a reload when a file's time changes.
+    [[ ! -e $target || $(<"$target") != "$text" ]] || return 0
     mkdir -p "${target%/*}"
-    printf '%s\n' "${text//@BINDIR@/"$bindir"}" >"$target.new"
+    printf '%s\n' "$text" >"$target.new"
     mv -f "$target.new" "$target"
 }
