@@ -16,6 +16,7 @@ from amuxd.states import BADGE, Liveness, Situation, State
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
 _ID_LENGTH = 6
+_NOT_YET = {State.CREATED, State.STARTING}
 
 
 @dataclass(eq=False)
@@ -51,7 +52,7 @@ class Entry:
             return Liveness.UNKNOWN
         if self.home is not None and not self.ended.is_set():
             return Liveness.ALIVE
-        return Liveness.NONE if self.state.state is State.CREATED else Liveness.DEAD
+        return Liveness.NONE if self.state.state in _NOT_YET else Liveness.DEAD
 
     @property
     def host_alive(self) -> Liveness:
@@ -59,7 +60,7 @@ class Entry:
             return Liveness.UNKNOWN
         if self.home is not None or self.keeps_terminal:
             return Liveness.ALIVE
-        return Liveness.NONE if self.state.state is State.CREATED else Liveness.DEAD
+        return Liveness.NONE if self.state.state in _NOT_YET else Liveness.DEAD
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from amuxd import processes, states
 from amuxd.errors import AmuxError, Internal, InvalidArgument, InvalidTransition
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
-from amuxd.logs import last_lines
+from amuxd.logs import last_lines, wait_until_at_rest
 from amuxd.records import Certificate, HistoryEntry, RunState, Session
 from amuxd.registry import Entry, Registry
 from amuxd.states import ENDED, LIVE, End, Fact, Liveness, State, Transition, decide, possible
@@ -261,7 +261,7 @@ class Supervisor:
                 await self.host.ask_to_end(entry.session, home)
                 in_time = await _happens(entry.ended, grace)
                 if in_time:
-                    await self.host.settle(entry.id, entry.state.run)
+                    await self.host.settle(entry.id)
             await self.host.tear_down(entry.id, at_once=not in_time)
             if home is not None:
                 await entry.ended.wait()
@@ -409,13 +409,13 @@ class Supervisor:
 
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
-        await self.host.settle(entry.id, entry.state.run)
-        await self._certify(entry)
+        await self.host.settle(entry.id)
         self.leave_home(entry)
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0
         if not entry.keeps_terminal:
             await self._tear_down(entry)
+        await self._certify(entry)
         self.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
     async def _settled(self, entry: Entry) -> None:
@@ -427,6 +427,8 @@ class Supervisor:
         if entry.certificate is None:
             return
         log = self.store.log(entry.id, entry.certificate.run)
+        if entry.keeps_terminal:
+            await self.on_disk(wait_until_at_rest, log)
         lines = await self.on_disk(last_lines, log)
         certificate = replace(entry.certificate, last_lines=lines, complete=True)
         try:

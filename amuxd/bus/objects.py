@@ -131,7 +131,7 @@ class ManagerObject:
         properties = _take(wanted, "properties", list, None)
         _nothing_left(wanted, "filter")
         for state in states:
-            if state not in State:
+            if state not in set(State):
                 raise InvalidArgument(f"there is no state {state!r}")
         registry = self._supervisor.registry
         chosen = [
@@ -355,7 +355,7 @@ def _session(session_id: str, command: Sequence[str], options: dict[str, Any]) -
     if agent := _take(options, "agent", str, ""):
         raise InvalidArgument(f"there is no agent {agent!r}")
     resume = _take(options, "resume", str, "manual")
-    if resume not in ResumePolicy:
+    if resume not in set(ResumePolicy):
         raise InvalidArgument(f"resume must be manual or auto, not {resume!r}")
     session = Session(
         id=session_id,

@@ -98,8 +98,8 @@ class Host(Protocol):
 
     async def end_of(self, session: Session, run: int, home: Home) -> End: ...
 
-    async def settle(self, session_id: str, run: int) -> None:
-        """Returns once all that the run printed is in its log."""
+    async def settle(self, session_id: str) -> None:
+        """Returns once the terminal has passed on all that was printed; tear_down() then ends the log."""
 
     async def ask_to_end(self, session: Session, home: Home) -> None: ...
 

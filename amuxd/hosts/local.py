@@ -32,7 +32,6 @@ from amuxd.store import Store
 
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
-DRAIN_DEADLINE = 10.0
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 
@@ -99,7 +98,7 @@ class LocalHost:
         _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker))
         shutil.rmtree(gates, ignore_errors=True)
         ensure_private(gates)
-        for name in ("gate", "up", "drain"):
+        for name in ("gate", "up"):
             os.mkfifo(gates / name, 0o600)
         return run_directory
 
@@ -108,7 +107,7 @@ class LocalHost:
     ) -> None:
         pane = ["/bin/sh", str(self._scripts / "launch.sh"), str(run_directory), str(gates)]
         logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
-        logger += [str(self.log_cap), str(gates / "drain"), str(gates / "up")]
+        logger += [str(self.log_cap), str(gates / "up")]
         if keep_terminal:
             with contextlib.suppress(TmuxUnreachable, TmuxRefused):
                 await self._terminal(session.id).run(*respawn_arguments(session.directory, pane, logger))
@@ -212,17 +211,12 @@ class LocalHost:
                     return _end_by_tmux(status, number)
         return End()
 
-    async def settle(self, session_id: str, run: int) -> None:
+    async def settle(self, session_id: str) -> None:
         terminal = self._terminal(session_id)
         with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
             # tmux calls a pane dead only when it has passed on all that was printed.
             async for _ in _until_dead(terminal):
                 break
-        with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-            await terminal.close_pipe()
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(DRAIN_DEADLINE):
-                await _closed(self._gates / session_id / "drain")
 
     async def ask_to_end(self, session: Session, home: Home) -> None:
         targets = [home.command.pid]
@@ -327,20 +321,6 @@ async def _lines(fd: int, count: int) -> list[str]:
         with contextlib.suppress(BlockingIOError):
             text += os.read(fd, 4096)
     return text.decode().splitlines()
-
-
-async def _closed(path: Path) -> None:
-    """Returns when nobody holds the pipe open for writing any more."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        while True:
-            try:
-                if not os.read(fd, 4096):
-                    return
-            except BlockingIOError:
-                await _readable(fd)
-    finally:
-        os.close(fd)
 
 
 async def _readable(fd: int) -> None:

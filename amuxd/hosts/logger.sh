@@ -1,14 +1,13 @@
 #!/bin/sh
-# Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 a pipe
-# that stays open until all is written, $4 where to say that it is ready. dd writes each read at once and never takes more than it writes.
+# Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 where to say
+# that it is ready. dd writes what it read at once, and never reads more than it writes.
 log=$1
 cap=$2
 block=65536
 
 # Whatever ends the session must not end the log before the last line.
 trap '' TERM HUP INT
-exec 9<>"$3"
-printf 'log\n' >"$4"
+printf 'log\n' >"$3"
 
 size() {
     wc -c <"$log" 2>/dev/null || echo 0

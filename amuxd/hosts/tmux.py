@@ -152,9 +152,6 @@ class Terminal:
         dead, status, signal = answer.strip().split(":")
         return dead == "1", status, signal
 
-    async def close_pipe(self) -> None:
-        await self.run("pipe-pane", "-t", PANE)
-
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))
 
