@@ -34,10 +34,11 @@ def pytest_runtest_makereport(
         if not machine.manager:
             continue
         try:
-            lines = machine.journal_text(f"--since=@{call.start - 1:.6f}", f"--lines={REPORTED_LINES}")
+            lines = machine.journal_text(f"--since=@{call.start:.6f}", f"--lines={REPORTED_LINES}")
         except Exception as error:
             lines = f"it could not be read: {error}"
-        report.sections.append((f"journal of {machine.base.name}", lines))
+        if lines:
+            report.sections.append((f"journal of {machine.base.name}", lines))
 
 
 @pytest.fixture

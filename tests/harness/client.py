@@ -120,7 +120,11 @@ class Client:
 
     @property
     def environment(self) -> dict[str, str]:
-        return self.machine.environment | {"PATH": f"{self.bindir}:{self.machine.environment['PATH']}"}
+        environment = self.machine.environment
+        if self.bindir == self.machine.bindir:
+            return environment
+        # Not installed: what the CLI starts with "python -m amuxd" finds the checkout too.
+        return environment | {"PATH": f"{self.bindir}:{environment['PATH']}", "PYTHONPATH": str(REPOSITORY)}
 
     @property
     def bus(self) -> Bus:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from harness import debian13
 from harness.bus import Bus, CallFailed, Events
-from harness.daemon import Amux, LeftBehind
+from harness.daemon import Amux, Embedded, LeftBehind
 from harness.machine import REPOSITORY, CommandFailed, Machine, MachineError
 from harness.terminal import Terminal
 from harness.waiting import until
@@ -58,7 +58,7 @@ def cgroup_trees() -> list[Path]:
 
 def traces(base: Path) -> list[str]:
     """What is left of a machine in the namespaces of the tests."""
-    found = [str(path) for tree in cgroup_trees() for path in tree.glob(f"**/{base.name}")]
+    found = [str(tree / base.name) for tree in cgroup_trees() if (tree / base.name).exists()]
     found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if base.name in line]
     for process in psutil.process_iter(["cmdline", "environ"]):
         if base.name in str(process.info) and process.pid != os.getpid():
@@ -304,3 +304,25 @@ def test_a_debian_13_is_a_machine_like_any(machine13: Machine) -> None:
     machine13.run(["sh", "-c", "echo changed >/etc/hostname"])
     with debian13.machine() as another:
         assert "changed" not in another.run(["cat", "/etc/hostname"], check=False).stdout
+
+
+def test_a_test_has_amux_in_one_line(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    with amux.events() as events:
+        session = amux.create(["sh", "-c", "echo begun; exec sleep 1000"], name="one")
+        assert session.wait_state("running") == "running"
+        events.wait(lambda event: event.member == "SessionStateChanged" and event.body[4] == "running")
+        session.call("Kill", "s", "SIGKILL")
+        ended = events.wait(lambda event: event.member == "SessionExited")
+    assert ended.body[:5] == (session.path, session.id, "one", -1, "SIGKILL")
+    assert session.wait_state("failed") == "failed"
+    assert amux.sessions()[session.id]["State"] == "failed"
+    assert amux.journal(AMUX_SESSION=session.id)
+
+
+def test_a_test_has_amux_without_systemd_in_one_line(embedded: Embedded) -> None:
+    identifier = embedded.cli("run", "--quiet", "--name", "one", "--", "sleep", "1000").stdout.strip()
+    session = embedded.session("one")
+    assert session.id == identifier
+    assert embedded.manager.get("Mode") == "embedded"
+    assert session.wait_state("running") == "running"
