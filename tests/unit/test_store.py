@@ -1,0 +1,260 @@
+import errno
+import multiprocessing
+import multiprocessing.synchronize as synchronize
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from amuxd import store as store_module
+from amuxd.records import Certificate, HistoryEntry, Limits, Process, RunState, Session
+from amuxd.states import End, State
+from amuxd.store import Conflict, Known, Store, StoreError, Unreadable
+
+STORED = Path(__file__).parent / "stored"
+
+
+def a_session(session_id: str = "abc123") -> Session:
+    return Session(session_id, "build", ["make"], "/src", 1000)
+
+
+def a_state(session_id: str = "abc123") -> RunState:
+    return RunState(session_id, State.CREATED, 1000, os.getpid(), 1, "boot", "created")
+
+
+def a_line(state: RunState, by: str = "test") -> HistoryEntry:
+    return HistoryEntry(state.state_changed_at, state.run, state.previous, state.state, state.reason, by)
+
+
+def moved(state: RunState, target: State, at: int) -> RunState:
+    return replace(state, state=target, previous=state.state, state_changed_at=at, reason=f"now {target}")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def created(store: Store, session_id: str = "abc123") -> RunState:
+    state = a_state(session_id)
+    store.create(a_session(session_id), state, a_line(state))
+    return state
+
+
+def test_a_session_comes_back(store: Store, tmp_path: Path) -> None:
+    state = created(store)
+    assert Store(tmp_path).load_all() == [Known(a_session(), state, None)]
+    assert store.history("abc123") == [a_line(state)]
+
+
+def test_everything_is_the_users_alone(store: Store) -> None:
+    created(store)
+    directory = store.directory("abc123")
+    assert directory.stat().st_mode & 0o777 == 0o700
+    for name in ("session.json", "state.json", "history.jsonl"):
+        assert (directory / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_change_is_state_history_and_certificate(store: Store) -> None:
+    first = created(store)
+    second = moved(first, State.FAILED, 2000)
+    certificate = Certificate("abc123", 1, 2000, second.reason, End(code=3))
+    store.change(first, second, a_line(second), certificate)
+    assert store.load("abc123") == Known(a_session(), second, certificate)
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+    amended = replace(certificate, last_lines=["bye"], complete=True)
+    store.amend_certificate(amended)
+    assert store.certificate("abc123", 1) == amended
+
+
+def test_a_version_1_session_is_read(tmp_path: Path) -> None:
+    shutil.copytree(STORED / "v1", tmp_path / "sessions")
+    (known,) = Store(tmp_path).load_all()
+    assert isinstance(known, Known)
+    assert known.session.name == "über ✨ build"
+    assert known.session.command == ["make", "-j4", 'it\'s "all"']
+    assert known.session.limits == Limits(memory_max=4 << 30, cpu_quota=150, tasks_max=99)
+    assert known.session.environment == {"PATH": "/usr/bin", "LESS": "a\tb\nc"}
+    assert known.state.state is State.FAILED
+    assert known.state.command == Process(4300, 987654)
+    assert known.certificate is not None
+    assert known.certificate.end == End(signal="SIGSEGV", core_dumped=True)
+    assert len(Store(tmp_path).history("k3x9qa")) == 4
+
+
+@pytest.mark.parametrize("name", ["session.json", "state.json"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"schema": 2, "more": 1}'])
+def test_a_file_that_cannot_be_read_is_left_as_it_is_and_hurts_nobody(
+    store: Store, name: str, content: bytes
+) -> None:
+    state = created(store, "abc123")
+    created(store, "xyz789")
+    path = store.directory("abc123") / name
+    path.write_bytes(content)
+    unreadable, other = store.load_all()
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.id == "abc123"
+    assert name in unreadable.why
+    assert isinstance(other, Known)
+    if name == "state.json":
+        with pytest.raises(StoreError):
+            store.change(state, moved(state, State.STARTING, 2000), None)
+    assert path.read_bytes() == content
+
+
+def test_a_certificate_that_cannot_be_read_leaves_the_session_as_it_is(store: Store) -> None:
+    first = created(store)
+    second = moved(first, State.FAILED, 2000)
+    certificate = Certificate("abc123", 1, 2000, second.reason, End(code=3))
+    store.change(first, second, a_line(second), certificate)
+    path = store.run_directory("abc123", 1) / "exit.json"
+    path.write_text("{}")
+    assert isinstance(store.load("abc123"), Unreadable)
+    assert path.read_text() == "{}"
+
+
+def test_a_change_on_top_of_somebody_elses_is_refused(store: Store) -> None:
+    first = created(store)
+    store.change(first, moved(first, State.STARTING, 2000), None)
+    with pytest.raises(Conflict) as conflict:
+        store.change(first, moved(first, State.FAILED, 3000), None)
+    assert conflict.value.present.state is State.STARTING
+    known = store.load("abc123")
+    assert isinstance(known, Known)
+    assert known.state.state is State.STARTING
+
+
+def test_a_history_that_missed_its_last_line_gets_it_from_the_state(store: Store) -> None:
+    first = created(store)
+    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
+    store.change(first, second, None)
+    assert store.history("abc123") == [a_line(first)]
+    store.load("abc123")
+    store.load("abc123")
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
+def test_half_a_history_line_costs_only_itself(store: Store) -> None:
+    first = created(store)
+    with (store.directory("abc123") / "history.jsonl").open("a") as file:
+        file.write('{"schema":1,"at":1500,"run"')
+    second = moved(first, State.STARTING, 2000)
+    store.change(first, second, a_line(second))
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
+def test_removing_takes_everything(store: Store, tmp_path: Path) -> None:
+    created(store)
+    store.remove("abc123")
+    assert store.load_all() == []
+    assert [p.name for p in store.sessions.iterdir() if p.is_dir()] == []
+
+
+def test_what_was_half_made_or_half_removed_is_cleared(store: Store, tmp_path: Path) -> None:
+    created(store)
+    for leftover in (".new-abc124", ".removed-abc125"):
+        (store.sessions / leftover / "runs").mkdir(parents=True)
+    again = Store(tmp_path)
+    assert [p.name for p in again.sessions.iterdir() if p.is_dir()] == ["abc123"]
+
+
+def test_an_id_is_taken_once(store: Store) -> None:
+    created(store)
+    with pytest.raises(StoreError, match="already"):
+        created(store)
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    files = store.directory("abc123").iterdir()
+    return {path.name: path.read_bytes() for path in files if path.is_file() and path.name != ".lock"}
+
+
+FAILING = ["open", "fsync", "rename"]
+
+
+@pytest.mark.parametrize("call", FAILING)
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_refuses_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    first = created(store)
+    before = contents(store)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    with monkeypatch.context() as patch:
+        if call == "rename":
+            patch.setattr(Path, "rename", refuse)
+        elif call == "fsync":
+            patch.setattr(os, "fsync", refuse)
+        else:
+            patch.setattr(store_module, "_write", refuse)
+        with pytest.raises(StoreError, match=os.strerror(error)):
+            store.change(first, moved(first, State.STARTING, 2000), a_line(first))
+        with pytest.raises(StoreError, match=os.strerror(error)):
+            created(store, "new456")
+    assert contents(store) == before
+    assert store.load_all() == [Known(a_session(), first, None)]
+
+
+def _increment(root: Path, times: int) -> None:
+    store = Store(root)
+    done = 0
+    while done < times:
+        known = store.load("abc123")
+        assert isinstance(known, Known)
+        state = replace(
+            known.state,
+            state_changed_at=known.state.state_changed_at + 1,
+            last_activity_hash=known.state.last_activity_hash + 1,
+        )
+        try:
+            store.change(known.state, state, a_line(state, str(os.getpid())))
+            done += 1
+        except Conflict:
+            continue
+
+
+def test_two_processes_writing_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
+    created(store)
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_increment, args=(tmp_path, 100)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    known = store.load("abc123")
+    assert isinstance(known, Known)
+    assert known.state.last_activity_hash == 300
+    moments = [entry.at for entry in store.history("abc123")]
+    assert moments == [1000, *range(1001, 1301)]
+
+
+def _hold(lock: Path, held: synchronize.Event) -> None:
+    from filelock import FileLock
+
+    with FileLock(str(lock)):
+        held.set()
+        time.sleep(60)
+
+
+def test_a_lock_that_is_never_given_back_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.2)
+    first = created(store)
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    holder = context.Process(target=_hold, args=(store.directory("abc123") / ".lock", held))
+    holder.start()
+    try:
+        assert held.wait(30)
+        with pytest.raises(StoreError, match="locked by another process"):
+            store.change(first, moved(first, State.STARTING, 2000), None)
+    finally:
+        holder.kill()
+        holder.join()
+    store.change(first, moved(first, State.STARTING, 2000), None)
