@@ -32,6 +32,7 @@ from amuxd.hosts.bare import Bare
 from amuxd.hosts.local import LocalHost
 from amuxd.hosts.units import SYSTEMD, Units
 from amuxd.journal import Log
+from amuxd.runs import Runs
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
 from amuxd.watch import Watch
@@ -87,19 +88,19 @@ class Daemon:
         store = Store(state)
         host = LocalHost(enclosure, store, runtime, settings.log_cap)
         watch = Watch()
-        supervisor = Supervisor(store, host, watch, processes.boot_id())
-        supervisor.stop_grace = settings.stop_grace
+        supervisor = Supervisor(store, processes.boot_id())
+        runs = Runs(supervisor, host, watch, settings.stop_grace)
 
         def reload() -> None:
             fresh = config.load(paths.config_file())
-            host.log_cap, supervisor.stop_grace = fresh.log_cap, fresh.stop_grace
+            host.log_cap, runs.stop_grace = fresh.log_cap, fresh.stop_grace
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
-        watch.directory(host.attached_directory, supervisor.attachment_changed)
+        watch.directory(host.attached_directory, runs.attachment_changed)
         await reconcile.load(supervisor)
-        await reconcile.reconcile(supervisor)
-        server = self._export(bus, supervisor, mode, reload)
+        await reconcile.reconcile(runs)
+        server = self._export(bus, runs, mode, reload)
         try:
             await bus.request_name(paths.BUS_NAME)
         except NameOwned as error:
@@ -107,7 +108,7 @@ class Daemon:
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
         background = [
-            supervisor.spawn(reconcile.sweep_forever(supervisor)),
+            supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
         ]
         await self._until_stopped(bus)
@@ -115,7 +116,7 @@ class Daemon:
             task.cancel()
         self._notify("STOPPING=1")
         await server.drain(DRAIN)
-        await supervisor.suspend_all()
+        await runs.suspend_all()
         with contextlib.suppress(BusError, TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await bus.flush()
@@ -129,15 +130,16 @@ class Daemon:
             logger.error("%s: the defaults are used", error)
             return config.Settings()
 
-    def _export(self, bus: Bus, supervisor: Supervisor, mode: str, reload: Callable[[], None]) -> Server:
+    def _export(self, bus: Bus, runs: Runs, mode: str, reload: Callable[[], None]) -> Server:
         server = Server(bus)
-        server.export(paths.MANAGER_PATH, ManagerObject(supervisor, server, mode, reload))
+        supervisor = runs.supervisor
+        server.export(paths.MANAGER_PATH, ManagerObject(runs, server, mode, reload))
         server.export(LOG_CONTROL_PATH, LogControl(self._log))
         for entry in supervisor.registry:
-            server.export(path_of(entry.id), SessionObject(supervisor, entry), announce=False)
+            server.export(path_of(entry.id), SessionObject(runs, entry), announce=False)
         for session in supervisor.registry.not_readable.values():
             server.export(path_of(session.id), NotReadableObject(session), announce=False)
-        supervisor.listen(Announcer(server, supervisor))
+        supervisor.listen(Announcer(server, runs))
         return server
 
     async def _until_stopped(self, bus: Bus) -> None:

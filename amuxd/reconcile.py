@@ -7,6 +7,7 @@ import select
 from amuxd import states
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.registry import Entry, NotReadable
+from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import Unreadable
 from amuxd.supervisor import AMUXD, Supervisor, now
@@ -32,84 +33,84 @@ async def load(supervisor: Supervisor) -> None:
         supervisor.registry.add(entry)
 
 
-async def reconcile(supervisor: Supervisor) -> None:
+async def reconcile(runs: Runs) -> None:
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(entry: Entry) -> None:
         async with limit:
             try:
-                await _reconcile(supervisor, entry)
+                await _reconcile(runs, entry)
             except Exception:
                 # One session that cannot be looked at must not keep amuxd from the others.
                 logger.exception("%s could not be looked at", entry.session.name)
                 entry.looked_in_vain = True
 
-    await asyncio.gather(*(one(entry) for entry in supervisor.registry))
+    await asyncio.gather(*(one(entry) for entry in runs.supervisor.registry))
 
 
-async def _reconcile(supervisor: Supervisor, entry: Entry) -> None:
+async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
     if state in ENDED:
         if entry.certificate is not None and not entry.certificate.complete:
-            entry.settling = supervisor.spawn(supervisor.settle(entry))
+            entry.settling = runs.supervisor.spawn(runs.settle(entry))
         return
     if state not in LIVE and state is not State.SUSPENDED:
         return
-    if entry.state.boot_id != supervisor.boot_id:
-        await supervisor.apply(entry, states.MachineWentDown(), AMUXD)
+    if entry.state.boot_id != runs.supervisor.boot_id:
+        await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD)
         return
     if state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.
-        await supervisor.host.tear_down(entry.id, at_once=True)
-        supervisor.spawn(_start_again(supervisor, entry))
+        await runs.host.tear_down(entry.id, at_once=True)
+        runs.supervisor.spawn(_start_again(runs, entry))
         return
-    await look(supervisor, entry)
+    await look(runs, entry)
 
 
-async def _start_again(supervisor: Supervisor, entry: Entry) -> None:
+async def _start_again(runs: Runs, entry: Entry) -> None:
     async with entry.operation:
-        await supervisor.bring_up(entry)
+        await runs.bring_up(entry)
 
 
-async def look(supervisor: Supervisor, entry: Entry) -> None:
-    finding = await supervisor.host.find(entry.session, entry.state)
+async def look(runs: Runs, entry: Entry) -> None:
+    finding = await runs.host.find(entry.session, entry.state)
     entry.checked_at = now()
     match finding:
         case Alive(home=home):
-            await supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
-            supervisor.take_home(entry, home)
-            supervisor.attachment_changed(entry.id)
+            await runs.supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
+            runs.take_home(entry, home)
+            runs.attachment_changed(entry.id)
             if entry.state.state is State.STOPPING:
-                supervisor.spawn(_stop_again(supervisor, entry))
+                runs.supervisor.spawn(_stop_again(runs, entry))
         case Ended(end=end):
-            await supervisor.conclude(entry, end)
+            await runs.conclude(entry, end)
         case Gone():
-            await supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
-            await supervisor.host.tear_down(entry.id, at_once=True)
+            await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
+            await runs.host.tear_down(entry.id, at_once=True)
             entry.looked_in_vain = False
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.looked_in_vain = True
 
 
-async def _stop_again(supervisor: Supervisor, entry: Entry) -> None:
+async def _stop_again(runs: Runs, entry: Entry) -> None:
     async with entry.operation:
-        await supervisor.bring_down(entry, supervisor.stop_grace)
+        await runs.bring_down(entry, runs.stop_grace)
 
 
-async def sweep_forever(supervisor: Supervisor) -> None:
+async def sweep_forever(runs: Runs) -> None:
     """Events tell of every end. This is for the one that did not come."""
     while True:
         await asyncio.sleep(SWEEP)
-        await sweep(supervisor)
+        await sweep(runs)
 
 
-async def sweep(supervisor: Supervisor) -> None:
+async def sweep(runs: Runs) -> None:
     poll = select.poll()
     held = {}
-    for entry in supervisor.registry:
+    for entry in runs.supervisor.registry:
         if entry.looked_in_vain and not entry.operation.locked():
-            await look(supervisor, entry)
+            await look(runs, entry)
         elif entry.home is not None:
             poll.register(entry.home.command_fd, select.POLLIN)
             held[entry.home.command_fd] = entry
@@ -118,4 +119,4 @@ async def sweep(supervisor: Supervisor) -> None:
         entry.checked_at = now()
         if fd in gone and not entry.ended.is_set() and entry.home is not None:
             logger.warning("the end of %s was missed until now", entry.session.name)
-            supervisor.command_ended(entry, entry.home)
+            runs.command_ended(entry, entry.home)

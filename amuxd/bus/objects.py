@@ -1,21 +1,20 @@
 """The manager, the sessions and the log control, as others see them on the bus."""
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from amuxd import __version__, journal
 from amuxd.bus.interface import load, snake
+from amuxd.bus.options import nothing_left, session_from, take
 from amuxd.bus.server import Server
 from amuxd.bus.values import Typed
 from amuxd.errors import InvalidArgument, InvalidTransition
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
-from amuxd.records import Certificate, Limits, ResumePolicy, Session
+from amuxd.records import Certificate
 from amuxd.registry import Entry, NotReadable
+from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
-from amuxd.supervisor import Supervisor, now
 
 LOG_CONTROL_PATH = "/org/freedesktop/LogControl1"
 
@@ -47,12 +46,12 @@ def path_of(session_id: str) -> str:
 class Announcer:
     """Tells the bus what the supervisor did."""
 
-    def __init__(self, server: Server, supervisor: Supervisor) -> None:
+    def __init__(self, server: Server, runs: Runs) -> None:
         self._server = server
-        self._supervisor = supervisor
+        self._runs = runs
 
     def appeared(self, entry: Entry) -> None:
-        self._server.export(path_of(entry.id), SessionObject(self._supervisor, entry))
+        self._server.export(path_of(entry.id), SessionObject(self._runs, entry))
         self._totals()
 
     def disappeared(self, entry: Entry) -> None:
@@ -84,8 +83,9 @@ class Announcer:
 class ManagerObject:
     interface = MANAGER
 
-    def __init__(self, supervisor: Supervisor, server: Server, mode: str, reload: Callable[[], None]) -> None:
-        self._supervisor = supervisor
+    def __init__(self, runs: Runs, server: Server, mode: str, reload: Callable[[], None]) -> None:
+        self._runs = runs
+        self._supervisor = runs.supervisor
         self._server = server
         self._mode = mode
         self._reload = reload
@@ -107,17 +107,17 @@ class ManagerObject:
 
     async def create_session(self, command: list[str], options: dict[str, Any]) -> str:
         options = dict(options)
-        start = _take(options, "start", bool, True)
-        name = _take(options, "name", str, "")
+        start = take(options, "start", bool, True)
+        name = take(options, "name", str, "")
         registry = self._supervisor.registry
-        session = _session(registry.new_id(), command, options)
+        session = session_from(registry.new_id(), command, options)
         promised = registry.promise_name(name, command[0])
         try:
             entry = await self._supervisor.create(replace(session, name=promised))
         finally:
             registry.forget_promise(promised)
         if start:
-            await self._supervisor.start(entry)
+            await self._runs.start(entry)
         return path_of(entry.id)
 
     async def get_session(self, name: str) -> str:
@@ -125,11 +125,11 @@ class ManagerObject:
 
     async def list_sessions(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
         wanted = dict(filter)
-        states = _take(wanted, "states", list, [])
-        archived = _take(wanted, "archived", bool, False) or State.ARCHIVED in states
-        workspace = _take(wanted, "workspace", str, "")
-        properties = _take(wanted, "properties", list, None)
-        _nothing_left(wanted, "filter")
+        states = take(wanted, "states", list, [])
+        archived = take(wanted, "archived", bool, False) or State.ARCHIVED in states
+        workspace = take(wanted, "workspace", str, "")
+        properties = take(wanted, "properties", list, None)
+        nothing_left(wanted, "filter")
         for state in states:
             if state not in set(State):
                 raise InvalidArgument(f"there is no state {state!r}")
@@ -153,60 +153,60 @@ class ManagerObject:
 class SessionObject:
     interface = SESSION
 
-    def __init__(self, supervisor: Supervisor, entry: Entry) -> None:
-        self._supervisor = supervisor
+    def __init__(self, runs: Runs, entry: Entry) -> None:
+        self._runs = runs
         self._entry = entry
 
     def get_property(self, name: str) -> object:
-        return _READERS[name](self._supervisor, self._entry)
+        return _READERS[name](self._runs, self._entry)
 
     async def start(self) -> None:
-        await self._supervisor.start(self._entry)
+        await self._runs.start(self._entry)
 
     async def stop(self, options: dict[str, Any]) -> None:
         options = dict(options)
-        grace = _take(options, "grace", float, None)
-        _nothing_left(options, "option")
+        grace = take(options, "grace", float, None)
+        nothing_left(options, "option")
         if grace is not None and not 0 <= grace < 1e6:
             raise InvalidArgument(f"a grace cannot be {grace}")
-        await self._supervisor.stop(self._entry, grace)
+        await self._runs.stop(self._entry, grace)
 
     async def kill(self, signal: str) -> None:
-        self._supervisor.kill(self._entry, signal)
+        self._runs.kill(self._entry, signal)
 
     async def restart(self) -> None:
-        await self._supervisor.restart(self._entry)
+        await self._runs.restart(self._entry)
 
     async def archive(self) -> None:
-        await self._supervisor.archive(self._entry)
+        await self._runs.archive(self._entry)
 
     async def remove(self, options: dict[str, Any]) -> None:
         options = dict(options)
-        force = _take(options, "force", bool, False)
-        _nothing_left(options, "option")
-        await self._supervisor.remove(self._entry, force)
+        force = take(options, "force", bool, False)
+        nothing_left(options, "option")
+        await self._runs.remove(self._entry, force)
 
     async def send(self, text: str, enter: bool) -> None:
-        await self._supervisor.send(self._entry, text, enter)
+        await self._runs.send(self._entry, text, enter)
 
     async def capture(self, lines: int) -> str:
-        return await self._supervisor.capture(self._entry, min(lines, 100_000))
+        return await self._runs.capture(self._entry, min(lines, 100_000))
 
     async def attach_command(self) -> list[str]:
-        return self._supervisor.attach_command(self._entry)
+        return self._runs.attach_command(self._entry)
 
     async def history(self) -> list[tuple[int, int, str, str, str, str]]:
-        entries = await self._supervisor.on_disk(self._supervisor.store.history, self._entry.id)
+        entries = await self._runs.supervisor.on_disk(self._runs.supervisor.store.history, self._entry.id)
         return [(e.at, e.run, (e.from_state or ""), e.to_state.value, e.reason, e.by) for e in entries]
 
     async def certificate(self, run: int) -> dict[str, Typed]:
-        certificate = await self._supervisor.certificate(self._entry, run)
+        certificate = await self._runs.certificate(self._entry, run)
         if certificate is None:
             which = f"run {run}" if run else "no run"
             verb = "has not ended" if run else "has ended yet"
             raise InvalidArgument(f"{which} of {self._entry.session.name} {verb}")
         end = certificate.end
-        log = self._supervisor.store.log(self._entry.id, certificate.run)
+        log = self._runs.supervisor.store.log(self._entry.id, certificate.run)
         told = {
             "run": Typed("u", certificate.run),
             "known": Typed("b", end.known),
@@ -290,15 +290,15 @@ def _code_and_signal(certificate: Certificate | None) -> tuple[int, str]:
     return (-1 if end.code is None else end.code), end.signal or ""
 
 
-_READERS: Mapping[str, Callable[[Supervisor, Entry], object]] = {
+_READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Id": lambda _, e: e.id,
     "Name": lambda _, e: e.session.name,
     "Description": lambda _, e: e.session.description,
     "Agent": lambda _, e: e.session.agent,
     "Host": lambda _, e: e.session.host.value,
     "Directory": lambda _, e: e.session.directory,
-    "Unit": lambda s, e: s.host.unit(e.id),
-    "LogPath": lambda s, e: str(s.store.log(e.id, e.state.run)),
+    "Unit": lambda r, e: r.host.unit(e.id),
+    "LogPath": lambda r, e: str(r.supervisor.store.log(e.id, e.state.run)),
     "Command": lambda _, e: e.session.command,
     "Workspace": lambda _, e: "/",
     "State": lambda _, e: e.state.state.value,
@@ -323,75 +323,3 @@ _READERS: Mapping[str, Callable[[Supervisor, Entry], object]] = {
     "LastActivityUSec": lambda _, e: e.activity_at,
     "LastCheckedUSec": lambda _, e: e.checked_at,
 }
-
-
-def _take(options: dict[str, Any], name: str, kind: type, default: Any) -> Any:
-    if name not in options:
-        return default
-    value = options.pop(name)
-    if kind is float and isinstance(value, int):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InvalidArgument(f"{name} cannot be {value!r}")
-    return value
-
-
-def _nothing_left(options: dict[str, Any], what: str) -> None:
-    if options:
-        raise InvalidArgument(f"there is no {what} {next(iter(options))!r}")
-
-
-def _session(session_id: str, command: Sequence[str], options: dict[str, Any]) -> Session:
-    """What was asked for, or InvalidArgument before anything exists."""
-    if not command or not command[0]:
-        raise InvalidArgument("a session needs a command")
-    if any("\0" in word for word in command):
-        raise InvalidArgument("a command cannot hold NUL")
-    directory = _take(options, "cwd", str, "") or str(Path.home())
-    if not directory.startswith("/"):
-        raise InvalidArgument(f"the directory must be absolute, and {directory!r} is not")
-    if _take(options, "host", str, "local") != "local":
-        raise InvalidArgument("there is no host but local")
-    if agent := _take(options, "agent", str, ""):
-        raise InvalidArgument(f"there is no agent {agent!r}")
-    resume = _take(options, "resume", str, "manual")
-    if resume not in set(ResumePolicy):
-        raise InvalidArgument(f"resume must be manual or auto, not {resume!r}")
-    session = Session(
-        id=session_id,
-        name="",
-        command=list(command),
-        directory=os.path.normpath(directory),
-        created_at=now(),
-        description=_take(options, "description", str, ""),
-        shell=_take(options, "shell", bool, False),
-        resume=ResumePolicy(resume),
-        environment=_environment(_take(options, "env", dict, {})),
-        limits=_limits(options),
-    )
-    _nothing_left(options, "option")
-    return session
-
-
-def _environment(environment: dict[str, str]) -> dict[str, str]:
-    for name, value in environment.items():
-        if not name or "=" in name or "\0" in name + str(value):
-            raise InvalidArgument(f"{name!r} cannot be the name of a variable")
-    return environment
-
-
-def _limits(options: dict[str, Any]) -> Limits:
-    limits = Limits(
-        memory_max=_take(options, "memory_max", int, None),
-        memory_high=_take(options, "memory_high", int, None),
-        cpu_quota=_take(options, "cpu_quota", int, None),
-        cpu_weight=_take(options, "cpu_weight", int, None),
-        tasks_max=_take(options, "tasks_max", int, None),
-    )
-    if limits.cpu_weight is not None and not 1 <= limits.cpu_weight <= 10_000:
-        raise InvalidArgument(f"cpu_weight must be from 1 to 10000, not {limits.cpu_weight}")
-    for name in ("memory_max", "memory_high", "cpu_quota", "tasks_max"):
-        if getattr(limits, name) == 0:
-            raise InvalidArgument(f"{name} must be more than 0")
-    return limits
-
