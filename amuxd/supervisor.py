@@ -126,6 +126,18 @@ class Supervisor:
         for listener in self._listeners:
             listener.moved(entry, transition)
 
+    async def amend(self, entry: Entry, *properties: str, **changes: Any) -> None:
+        """Changes what is known of a session beside its state: on disk first, then told."""
+        async with entry.writing:
+            new = self._standing(entry, **changes)
+            try:
+                await self.on_disk(self.store.change, entry.state, new, None)
+            except Conflict as conflict:
+                entry.state = conflict.present
+                raise
+            entry.state = new
+        self.changed(entry, *properties)
+
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
         return replace(
             entry.state,
