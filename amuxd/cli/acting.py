@@ -20,29 +20,32 @@ def _act(
 ) -> int:
     """Asks for all at once, then reports each in the order given; the exit code of the first that failed."""
     client = Client()
-    begun: list[tuple[str, int]] = []
+    begun = [_begun(client, name, member, signature, *body) for name in dict.fromkeys(names)]
     code = 0
-    for name in dict.fromkeys(names):
+    for one in begun:
         try:
-            path = client.find(name)
-            # Asked before, for afterwards it may be gone.
-            label = sessions.label(client.properties(path))
-            begun.append((label, client.begin(path, member, signature, *body)))
-        except RemoteError as problem:
-            code = _told(problem, code)
-    for label, serial in begun:
-        try:
+            if isinstance(one, RemoteError):
+                raise one
+            label, serial = one
             client.finish(serial, timeout)
             print(harmless(f"{done} {label}"))
         except (RemoteError, Unreachable) as problem:
-            code = _told(problem, code)
+            sys.stdout.flush()
+            told = failures.tell(problem)
+            code = code or told
     return code
 
 
-def _told(problem: Exception, code: int) -> int:
-    sys.stdout.flush()
-    told = failures.tell(problem)
-    return code or told
+def _begun(
+    client: Client, name: str, member: str, signature: str, *body: Any
+) -> tuple[str, int] | RemoteError:
+    try:
+        path = client.find(name)
+        # Asked before, for afterwards it may be gone.
+        label = sessions.label(client.properties(path))
+    except RemoteError as problem:
+        return problem
+    return label, client.begin(path, member, signature, *body)
 
 
 @click.command()

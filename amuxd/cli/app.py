@@ -41,6 +41,13 @@ class Commands(click.Group):
         command.short_help = COMMANDS[cmd_name][1]
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # click would take it for a failure of ours.
+            raise failures.BrokenOutput("nobody reads any more") from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -86,7 +93,7 @@ def run(arguments: list[str]) -> int:
         code = amux.main(arguments or ["--help"], prog_name="amux", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
+    except (BrokenPipeError, failures.BrokenOutput):
         return _quietly()
     except (KeyboardInterrupt, click.Abort):
         return failures.INTERRUPTED

@@ -64,6 +64,10 @@ class Interrupted(Failure):
     exit_code = INTERRUPTED
 
 
+class BrokenOutput(Failure):
+    exit_code = BROKEN_PIPE
+
+
 class RemoteError(Exception):
     """An error reply."""
 

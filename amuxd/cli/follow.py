@@ -34,8 +34,10 @@ def _open(path: Path) -> BinaryIO | None:
 
 
 def _seek_last_lines(files: list[BinaryIO], wanted: int) -> None:
+    is_end = True
     for file in reversed(files):
-        start, wanted = _start_of_last(file, wanted, is_end=file is files[-1])
+        start, wanted = _start_of_last(file, wanted, is_end)
+        is_end = is_end and os.fstat(file.fileno()).st_size == 0
         file.seek(start)
 
 

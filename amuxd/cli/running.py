@@ -1,7 +1,6 @@
 """amux run"""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 from amuxd.cli import render, sessions
 from amuxd.cli.client import LONG, Client, Properties
 from amuxd.cli.environment import environment
-from amuxd.cli.failures import Failure, WrongUsage
+from amuxd.cli.failures import Failure, Interrupted, WrongUsage
 from amuxd.cli.quantities import parse_count, parse_percent, parse_size
 from amuxd.cli.text import harmless
 
@@ -64,6 +63,13 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
         client.subscribe()
     path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
     session = client.properties(path)
+    try:
+        return _go_on(client, path, session, attach, wait, quiet)
+    except KeyboardInterrupt:
+        raise Interrupted(f"{sessions.label(session)} goes on", f"amux attach {session['Id']}") from None
+
+
+def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: bool, quiet: bool) -> int:
     _introduce(session, quiet, hint=not attach and not wait)
     if _could_not_start(session):
         raise Failure(f"{sessions.label(session)}: {session['Reason'] or 'could not start'}")
@@ -71,7 +77,11 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
         from amuxd.cli.attaching import attach_to
 
         attach_to(client, path)
-    return _wait(client, path, session) if wait else 0
+    if wait:
+        from amuxd.cli.waiting import ends
+
+        return ends(client, {path: sessions.label(session)})[path]
+    return 0
 
 
 def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, Any]]:
@@ -117,10 +127,3 @@ def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
 
 def _could_not_start(session: Properties) -> bool:
     return session["State"] == "failed" and not sessions.ended_by(session)
-
-
-def _wait(client: Client, path: str, session: Properties) -> int:
-    from amuxd.cli.waiting import ends
-
-    sys.stdout.flush()
-    return ends(client, {path: sessions.label(session)})[path]

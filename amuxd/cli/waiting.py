@@ -1,6 +1,7 @@
 """amux wait"""
 
 import signal as signals
+import sys
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
@@ -50,8 +51,10 @@ def ends(
     """The exit code of each, by its path, the first that ended first. The client is subscribed already."""
     codes: dict[str, int] = {}
     deadline = None if timeout is None else monotonic() + timeout
-    back_by = _look(client, waited, codes)
     try:
+        # What was said so far is seen while we wait.
+        sys.stdout.flush()
+        back_by = _look(client, waited, codes)
         while len(codes) < (1 if any_one else len(waited)):
             now = monotonic()
             if deadline is not None and now >= deadline:

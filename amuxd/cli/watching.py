@@ -54,7 +54,7 @@ class _Told:
         self._as_json = as_json
         self._names: dict[str, str] = {}
         self._states: dict[str, tuple[str, int]] = {}
-        self._attention: dict[str, str] = {}
+        self._attention: dict[str, tuple[str, str]] = {}
         self._exited: set[tuple[str, int]] = set()
 
     def catch_up(self, found: list[Properties]) -> None:
@@ -95,7 +95,7 @@ class _Told:
         key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
         self._names[key] = name
         self._states[key] = (state, run)
-        self._attention[key] = session["Attention"]
+        self._attention[key] = (session["Attention"], session["AttentionMessage"])
         if state in sessions.ENDED:
             self._exited.add((key, run))
         reason, attention = session["Reason"], session["Attention"] or None
@@ -117,8 +117,8 @@ class _Told:
 
     def _attend(self, key: str, name: str, kind: str, message: str) -> None:
         self._names[key] = name
-        if self._attention.get(key, "") != kind or kind:
-            self._attention[key] = kind
+        if self._attention.get(key, ("", "")) != (kind, message):
+            self._attention[key] = (kind, message)
             self._tell("attention", key, kind=kind or None, message=message or None)
 
     def _removed(self, key: str) -> None:

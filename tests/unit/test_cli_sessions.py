@@ -1,0 +1,103 @@
+from typing import Any
+
+import pytest
+
+from amuxd.cli import render, sessions
+from amuxd.cli.environment import environment
+from amuxd.cli.failures import WrongUsage
+from amuxd.states import State
+
+NOW = 1_000_000.0
+
+
+def session(state: str, **changes: Any) -> dict[str, Any]:
+    """Its state and its start were a thousand seconds ago."""
+    before = int((NOW - 1000) * 1e6)
+    return {
+        "Id": "a1",
+        "Name": "build",
+        "State": state,
+        "Reason": "",
+        "StateChangedUSec": before,
+        "StartedUSec": before,
+        "ExitCode": -1,
+        "ExitSignal": "",
+        "LastActivityUSec": int(NOW * 1e6),
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("properties", "shown"),
+    [
+        (session("running"), "running"),
+        (session("running", LastActivityUSec=int((NOW - 135) * 1e6)), "running (idle 2m 15s)"),
+        (session("running", LastActivityUSec=int((NOW - 59) * 1e6)), "running"),
+        (session("running", LastActivityUSec=0), "running (idle 16m 40s)"),
+        (session("running", Attention="permission", LastActivityUSec=0), "running (waiting: permission)"),
+        (session("running", Parked=True), "running (parked 16m 40s)"),
+        (session("failed", ExitCode=1), "failed (exit 1)"),
+        (session("failed", ExitSignal="SIGSEGV"), "failed (SIGSEGV)"),
+        (session("failed", ExitSignal="SIGKILL", OomKilled=True), "failed (out of memory)"),
+        (session("failed", StartedUSec=0, Reason="no such program"), "failed (could not start)"),
+        (session("failed", Reason="terminal server died"), "failed (terminal server died)"),
+        (session("failed", Reason="x" * 200), "failed"),
+        (session("completed", ExitCode=0), "completed"),
+        (session("stopped", ExitSignal="SIGTERM"), "stopped"),
+        (session("suspended"), "suspended"),
+    ],
+)
+def test_status(properties: dict[str, Any], shown: str) -> None:
+    assert sessions.status(properties, NOW) == shown
+
+
+def test_the_states_are_those_of_the_state_machine() -> None:
+    assert set(sessions.STATES) == {state.value for state in State}
+
+
+def test_json_has_null_where_there_is_nothing() -> None:
+    properties = session(
+        "running", Workspace="/", Pid=0, SessionAlive="unknown", HostAlive="alive", Description=""
+    )
+    shown = sessions.as_json(properties)
+    assert shown["exit_code"] is None
+    assert shown["exit_signal"] is None
+    assert shown["workspace"] is None
+    assert shown["session_alive"] is None
+    assert shown["host_alive"] is True
+    assert shown["description"] == ""
+    assert shown["state_changed_usec"] == properties["StateChangedUSec"]
+    assert sessions.as_json(session("completed", ExitCode=0))["exit_code"] == 0
+
+
+def test_a_pipe_gets_every_column_and_no_tab_in_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "is_terminal", lambda: False)
+    table = render.Table(("A", "B", "C"))
+    table.add("x\ty", "", "z")
+    assert table.lines() == ["A\tB\tC", "x\\ty\t-\tz"]
+
+
+def test_the_environment_is_the_part_that_a_person_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("PATH", "LC_TIME", "NVM_DIR", "https_proxy", "SECRET", "GIVEN"):
+        monkeypatch.setenv(name, f"the {name}")
+    monkeypatch.setenv("EDITOR", "vi\udcff")
+    chosen = environment(("GIVEN", "MORE=a=b", "EMPTY="))
+    assert "SECRET" not in chosen
+    assert "EDITOR" not in chosen
+    assert capsys.readouterr().err == "amux: EDITOR is left out: its value is not valid UTF-8\n"
+    expected = {
+        "PATH": "the PATH",
+        "LC_TIME": "the LC_TIME",
+        "GIVEN": "the GIVEN",
+        "MORE": "a=b",
+        "EMPTY": "",
+    }
+    assert expected.items() <= chosen.items()
+
+
+@pytest.mark.parametrize("assignment", ["=x", "", "NOT_SET_HERE", "A=\udcff"])
+def test_a_variable_that_cannot_be_set_is_refused(assignment: str) -> None:
+    with pytest.raises(WrongUsage):
+        environment((assignment,))
