@@ -50,14 +50,17 @@ async def reconcile(runs: Runs) -> None:
 
 async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
-    if state in ENDED:
-        if entry.certificate is not None and not entry.certificate.complete:
+    if state in ENDED or state is State.ARCHIVED:
+        incomplete = entry.certificate is not None and not entry.certificate.complete
+        if incomplete or runs.host.has_terminal(entry.id):
             entry.settling = runs.supervisor.spawn(runs.settle(entry))
         return
     if state not in LIVE and state is not State.SUSPENDED:
         return
     if entry.state.boot_id != runs.supervisor.boot_id:
         await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD)
+        if entry.state.state in ENDED:
+            entry.settling = runs.supervisor.spawn(runs.settle(entry))
         return
     if state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.
@@ -88,6 +91,8 @@ async def look(runs: Runs, entry: Entry) -> None:
             await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
             await runs.host.tear_down(entry.id, at_once=True)
             entry.looked_in_vain = False
+            if entry.state.state in ENDED:
+                entry.settling = runs.supervisor.spawn(runs.settle(entry))
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.looked_in_vain = True

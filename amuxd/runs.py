@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from amuxd import processes, states
+from amuxd import inotify, processes, states
 from amuxd.errors import Internal, InvalidArgument, InvalidTransition
-from amuxd.hosts import Home, Host, LaunchRefused
+from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.records import Certificate
 from amuxd.registry import Entry
@@ -30,6 +31,8 @@ class Runs:
         self.host = host
         self.stop_grace = stop_grace
         self._watch = watch
+        self._shell_directories: dict[str, int] = {}
+        self._open_shells: dict[str, int] = {}
 
     async def start(self, entry: Entry) -> None:
         async with entry.operation:
@@ -50,6 +53,9 @@ class Runs:
                 parked=False,
             )
             entry.activity_at = entry.activity_hash = 0
+            if entry.keeps_terminal and not entry.attached:
+                await self._tear_down(entry)
+            self._let_go_of_shell(entry)
             await self.supervisor.apply(entry, states.StartRequested(), USER)
             await self.bring_up(entry)
 
@@ -89,13 +95,21 @@ class Runs:
         except StoreError as error:
             self.supervisor.spawn(self._give_up_later(entry, why))
             raise Internal(f"{entry.session.name} could not start: {why}; {error}") from error
+        await self.supervisor.certify(entry)
 
     async def _give_up_later(self, entry: Entry, why: str) -> None:
         await asyncio.sleep(RETRY_PAUSE)
         await self.supervisor.apply_surely(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
+        await self.supervisor.certify(entry)
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
         async with entry.operation:
+            if entry.id in self._open_shells:
+                # Its run is over: what is left to stop is the shell that stayed open.
+                await self._settled(entry)
+                await self._tear_down(entry)
+                self.supervisor.changed(entry, "Attached", "HostAlive")
+                return
             await self.supervisor.request(entry, states.StopRequested(), "stop")
             await self.bring_down(entry, self.stop_grace if grace is None else grace)
 
@@ -198,11 +212,18 @@ class Runs:
         self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
         log = self.supervisor.store.log(entry.id, entry.state.run)
         self._watch.log(entry.id, log, partial(self._printed, entry))
+        if entry.session.shell:
+            wrote = partial(self._run_wrote, entry, home)
+            self._shell_directories[entry.id] = self._watch.directory(log.parent, wrote, inotify.MOVED_TO)
+            # It may have been written while nobody watched.
+            wrote(EXIT_STATUS)
         self.host.release(entry.id)
         self.supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive")
 
     def leave_home(self, entry: Entry) -> None:
         self._watch.forget_log(entry.id)
+        if (directory := self._shell_directories.pop(entry.id, None)) is not None:
+            self._watch.forget_directory(directory)
         if entry.home is not None:
             self._watch.forget_process(entry.home.command_fd)
             entry.home.close()
@@ -218,6 +239,17 @@ class Runs:
         if entry.state.state is not State.STOPPING:
             self.supervisor.spawn(self._conclude(entry, home))
 
+    def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
+        """The command in a shell has ended, and the shell lives on."""
+        if name != EXIT_STATUS or entry.home is not home or entry.ended.is_set():
+            return
+        if entry.state.state is not State.RUNNING:
+            return
+        if (end := self.host.end_in_shell(entry.session, entry.state.run)) is not None:
+            self._watch.forget_process(home.command_fd)
+            entry.ended.set()
+            self.supervisor.spawn(self.conclude(entry, end))
+
     async def _conclude(self, entry: Entry, home: Home) -> None:
         end = await self.host.end_of(entry.session, entry.state.run, home)
         if entry.state.state is not State.STOPPING:
@@ -230,14 +262,42 @@ class Runs:
 
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
-        await self.host.settle(entry.id)
+        if not self._keep_shell(entry):
+            await self.host.settle(entry.id)
         self.leave_home(entry)
         entry.attached = await self._count_attached(entry)
-        entry.keeps_terminal = entry.attached > 0
+        entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         if not entry.keeps_terminal:
             await self._tear_down(entry)
         await self.supervisor.certify(entry)
         self.supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
+
+    def _keep_shell(self, entry: Entry) -> bool:
+        """A shell that outlives the command in it stays open until it ends by itself or the user ends it."""
+        state = entry.state
+        if not entry.session.shell or state.state not in {State.COMPLETED, State.FAILED}:
+            return False
+        if state.command is None or state.server is None or processes.is_dying(state.server):
+            return False
+        shell = processes.open_process(state.command)
+        if shell is None:
+            return False
+        self._open_shells[entry.id] = shell
+        self._watch.process(shell, partial(self._shell_ended, entry))
+        return True
+
+    def _shell_ended(self, entry: Entry) -> None:
+        self._let_go_of_shell(entry)
+        self.supervisor.spawn(self._leave_shell(entry))
+
+    async def _leave_shell(self, entry: Entry) -> None:
+        await self._settled(entry)
+        await self._attachment_changed(entry)
+
+    def _let_go_of_shell(self, entry: Entry) -> None:
+        if (shell := self._open_shells.pop(entry.id, None)) is not None:
+            self._watch.forget_process(shell)
+            os.close(shell)
 
     async def _settled(self, entry: Entry) -> None:
         if entry.settling is not None:
@@ -245,6 +305,7 @@ class Runs:
             entry.settling = None
 
     async def _tear_down(self, entry: Entry) -> None:
+        self._let_go_of_shell(entry)
         entry.keeps_terminal = False
         entry.attached = 0
         try:
@@ -267,7 +328,8 @@ class Runs:
             return
         entry.attached = await self._count_attached(entry)
         self.supervisor.changed(entry, "Attached")
-        if entry.keeps_terminal and not entry.attached and not entry.operation.locked():
+        used = entry.attached or entry.id in self._open_shells
+        if entry.keeps_terminal and not used and not entry.operation.locked():
             async with entry.operation:
                 await self._tear_down(entry)
                 self.supervisor.changed(entry, "HostAlive")

@@ -104,9 +104,7 @@ class Supervisor:
         line = HistoryEntry(at, transition.run, transition.source, transition.target, transition.reason, by)
         certificate = None
         if transition.target in ENDED:
-            certificate = Certificate(
-                entry.id, transition.run, at, transition.reason, end or End(), complete=entry.home is None
-            )
+            certificate = Certificate(entry.id, transition.run, at, transition.reason, end or End())
         try:
             await self.on_disk(self.store.change, entry.state, new, line, certificate)
         except Conflict as conflict:
@@ -210,7 +208,7 @@ class Supervisor:
             raise Internal(f"{entry.session.name} stays {entry.state.state}: {error}") from error
 
     async def certify(self, entry: Entry) -> None:
-        if entry.certificate is None:
+        if entry.certificate is None or entry.certificate.complete:
             return
         log = self.store.log(entry.id, entry.certificate.run)
         if entry.keeps_terminal:

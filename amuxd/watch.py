@@ -51,9 +51,11 @@ class Watch:
     def forget_process(self, pidfd: int) -> None:
         self._loop.remove_reader(pidfd)
 
-    def directory(self, path: Path, changed: Callable[[str], None]) -> int:
+    def directory(
+        self, path: Path, changed: Callable[[str], None], mask: int = inotify.CLOSE_WRITE | inotify.MOVED_TO
+    ) -> int:
         """Calls with the name of each file that is written in the directory."""
-        watch = self._inotify.add(path, inotify.CLOSE_WRITE | inotify.MOVED_TO)
+        watch = self._inotify.add(path, mask)
         self._directories[watch] = changed
         return watch
 

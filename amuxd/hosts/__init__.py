@@ -8,6 +8,9 @@ from typing import Protocol
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End, Liveness
 
+# The file in a run's directory that a shell leaves the code of its command in.
+EXIT_STATUS = "exit_status"
+
 
 class LaunchRefused(Exception):
     """The command was not started, and the message says why."""
@@ -97,6 +100,12 @@ class Host(Protocol):
     async def find(self, session: Session, state: RunState) -> Finding: ...
 
     async def end_of(self, session: Session, run: int, home: Home) -> End: ...
+
+    def end_in_shell(self, session: Session, run: int) -> End | None:
+        """How the command ended in a shell, which lives on."""
+
+    def has_terminal(self, session_id: str) -> bool:
+        """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""
 
     async def settle(self, session_id: str) -> None:
         """Returns once the terminal has passed on all that was printed; tear_down() then ends the log."""

@@ -28,8 +28,17 @@ cd -- "$directory" 2>/dev/null || refuse "the directory $directory cannot be ent
 if [ -n "$shell" ]; then
     trap 'exit 143' TERM
     trap : INT
+    # With job control this shell takes the terminal back from whatever had it last; the next one hangs without.
+    set -m
     "$shell" -i -c "$line"
-    printf '%s\n' "$?" >"$run/exit_status.new"
+    code=$?
+    # Stopped by Ctrl-Z it has not ended, and there is nobody else to let it go on.
+    while [ "$code" -gt 128 ] && kill -0 %% 2>/dev/null; do
+        fg %% >/dev/null
+        code=$?
+    done
+    set +m
+    printf '%s\n' "$code" >"$run/exit_status.new"
     mv -f "$run/exit_status.new" "$run/exit_status"
     trap - TERM INT
     set -- "$shell" -i

@@ -13,7 +13,18 @@ from pathlib import Path
 import psutil
 
 from amuxd import processes
-from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused, ServerEnd, Unknown
+from amuxd.hosts import (
+    EXIT_STATUS,
+    Alive,
+    Enclosure,
+    Ended,
+    Finding,
+    Gone,
+    Home,
+    LaunchRefused,
+    ServerEnd,
+    Unknown,
+)
 from amuxd.hosts.tmux import (
     SERVER_ENVIRONMENT,
     Terminal,
@@ -32,8 +43,6 @@ from amuxd.store import Store
 
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
-
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 
 
 class LocalHost:
@@ -91,7 +100,7 @@ class LocalHost:
 
     def _prepare(self, session: Session, run: int, environment: dict[str, str], gates: Path) -> Path:
         run_directory = self._store.prepare_run(session.id, run)
-        for leftover in ("not_started", "exit_status"):
+        for leftover in ("not_started", EXIT_STATUS):
             (run_directory / leftover).unlink(missing_ok=True)
         _write_private(run_directory / "command", _command(session, environment))
         marker = self.attached_directory / session.id
@@ -156,6 +165,8 @@ class LocalHost:
     async def find(self, session: Session, state: RunState) -> Finding:
         if state.command is None or state.server is None:
             return Gone()
+        if (told := self.end_in_shell(session, state.run)) is not None:
+            return Ended(told)
         command_fd = processes.open_process(state.command)
         if command_fd is not None:
             server_fd = processes.open_process(state.server)
@@ -164,8 +175,8 @@ class LocalHost:
                 kills = _memory_kills(state.server)
                 return Alive(Home(state.command, state.server, command_fd, server_fd, kills))
             os.close(command_fd)
-        if (told := self._told_by_run(session, state.run)) is not None:
-            return Ended(told)
+        if (refusal := self._refusal(session, state.run)) is not None:
+            return Ended(refusal)
         try:
             dead, status, number = await self._terminal(session.id).pane()
         except TmuxUnreachable as error:
@@ -174,25 +185,34 @@ class LocalHost:
             return Gone()
         return Ended(_end_by_tmux(status, number)) if dead else Gone()
 
-    def _told_by_run(self, session: Session, run: int) -> End | None:
-        """What the run itself wrote down of its end: that it never began, or its code in a shell."""
-        directory = self._store.run_directory(session.id, run)
+    def _refusal(self, session: Session, run: int) -> End | None:
+        """What the run itself wrote down of why it never began."""
         with contextlib.suppress(OSError):
-            return End(not_started=(directory / "not_started").read_text().strip())
-        if session.shell:
-            with contextlib.suppress(OSError, ValueError):
-                return End(code=int((directory / "exit_status").read_text()))
+            path = self._store.run_directory(session.id, run) / "not_started"
+            return End(not_started=path.read_text().strip())
         return None
 
+    def end_in_shell(self, session: Session, run: int) -> End | None:
+        if session.shell:
+            with contextlib.suppress(OSError, ValueError):
+                return End(code=int((self._store.run_directory(session.id, run) / EXIT_STATUS).read_text()))
+        return None
+
+    def has_terminal(self, session_id: str) -> bool:
+        return (self._tmux_directory / f"{session_id}.sock").exists()
+
     async def end_of(self, session: Session, run: int, home: Home) -> End:
+        # A shell may be gone by the time that its command's end is read.
+        if (told := self.end_in_shell(session, run)) is not None:
+            return told
         end = processes.end_of(home.command_fd, home.command)
         if processes.is_dying(home.server):
             server = await self._enclosure.server_end(session.id)
             return _with_server(end or End(), server, session)
         if end is None:
             end = await self._end_from_tmux(session.id)
-        if end.code == 127 and (told := self._told_by_run(session, run)) and told.not_started:
-            return told
+        if end.code == 127 and (refusal := self._refusal(session, run)):
+            return refusal
         if end.signal == "SIGKILL" and _memory_kills(home.server) > home.memory_kills:
             return End(
                 signal=end.signal,
