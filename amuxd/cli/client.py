@@ -20,6 +20,9 @@ LONG = 120.0
 MANAGER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, paths.MANAGER_INTERFACE)
 PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
 
+# Calls that change nothing may be made twice.
+_ONLY_ASK = frozenset({"GetSession", "ListSessions", "GetAll", "History", "Certificate", "AttachCommand"})
+
 _OBJECTS = f"type='signal',sender='{paths.BUS_NAME}',path_namespace='{paths.MANAGER_PATH}'"
 _OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0='{paths.BUS_NAME}'"
 
@@ -132,9 +135,22 @@ class Client:
                 return self._call(address, member, signature, *body, timeout=timeout)
             if problem.name in failures.NOT_UNDERSTOOD:
                 self._check_version()
+            if problem.name == failures.NO_REPLY and member in _ONLY_ASK:
+                return self._ask_again(problem, address, member, signature, *body, limit=limit)
             raise
         finally:
             self._may_switch = False
+
+    def _ask_again(
+        self, problem: RemoteError, address: DBusAddress, member: str, *arguments: Any, limit: float
+    ) -> tuple[Any, ...]:
+        """It was restarted in the middle of our call: the next one finds it back."""
+        try:
+            return self._reply(
+                self._connection.send(address, member, *arguments, activate=self._start), limit
+            )
+        except RemoteError as again:
+            raise problem if again.is_not_started or again.name == failures.NO_REPLY else again from None
 
     def _reply(self, serial: int, limit: float) -> tuple[Any, ...]:
         try:

@@ -5,7 +5,6 @@ A JSON file, $STANDIN_FILE, keeps the sessions over a restart and says how to mi
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -89,6 +88,7 @@ class Standin:
         self.silent: list[str] = kept.get("silent", [])
         self.unknown: list[str] = kept.get("unknown", [])
         self.sent: list[Any] = []
+        self.calls: list[str] = []
 
     def save(self) -> None:
         kept = {
@@ -117,8 +117,8 @@ class Standin:
     def answer(self, message: Message) -> None:
         fields = message.header.fields
         member, interface = fields[HeaderFields.member], fields.get(HeaderFields.interface, "")
+        self.calls.append(member)
         if member in self.silent:
-            self.sent.append([member])
             return
         try:
             signature, body = self.handle(fields[HeaderFields.path], interface, member, message.body)
@@ -322,9 +322,8 @@ class Standin:
     def control_sent(self) -> tuple[str, tuple[Any, ...]]:
         return "s", (json.dumps(self.sent),)
 
-    def control_quit(self) -> None:
-        self.save()
-        sys.exit(0)
+    def control_calls(self) -> tuple[str, tuple[Any, ...]]:
+        return "as", (self.calls,)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +192,7 @@ class Stand:
     def sent(self) -> list[Any]:
         return list(json.loads(self.tell("Sent")[0]))
 
-    def tell_to_quit(self) -> None:
-        self.tell("Behave", "s", "{}")
+    def kill_standin(self) -> None:
         standin, _ = self._processes()
         os.kill(standin, signal.SIGKILL)
 
@@ -213,17 +212,12 @@ class Stand:
             ]
         return found[0], found[1]
 
-    def watchers(self) -> int:
-        """How many connections have told the bus what they want to hear: a command that waits is one."""
-        os.environ["DBUS_SESSION_BUS_ADDRESS"] = self.address
-        with open_dbus_connection() as connection:
-            stats = DBusAddress(
-                "/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus.Debug.Stats"
-            )
-            reply = connection.send_and_get_reply(
-                new_method_call(stats, "GetAllMatchRules"), timeout=DEADLINE
-            )
-        return sum(1 for rules in reply.body[0].values() if len(rules) >= 2)
+    def waiting(self, *names: str, options: Sequence[str] = ()) -> Background:
+        """An amux wait that has asked for the names and then looked: from here on it only listens."""
+        before = self.tell("Calls")[0].count("GetAll")
+        background = self.begin("wait", *options, *names)
+        wait_for(lambda: self.tell("Calls")[0].count("GetAll") >= before + 2 * len(names))
+        return background
 
 
 @pytest.fixture
@@ -479,8 +473,7 @@ def test_send(build: Stand) -> None:
 def test_wait_gives_the_first_code_that_is_not_zero_in_the_order_given(build: Stand) -> None:
     for name in ("two", "three"):
         build.amux("run", "-n", name, "make")
-    waiting = build.begin("wait", "build", "two", "three")
-    wait_for(lambda: build.watchers() == 1)
+    waiting = build.waiting("build", "two", "three")
     build.tell("Exit", "sis", "s003", 3, "")
     build.tell("Exit", "sis", "s002", 2, "")
     build.tell("Exit", "sis", "s001", 0, "")
@@ -489,8 +482,7 @@ def test_wait_gives_the_first_code_that_is_not_zero_in_the_order_given(build: St
 
 def test_wait_any_gives_the_one_that_ended(build: Stand) -> None:
     build.amux("run", "-n", "two", "make")
-    waiting = build.begin("wait", "--any", "build", "two")
-    wait_for(lambda: build.watchers() == 1)
+    waiting = build.waiting("build", "two", options=["--any"])
     build.tell("Exit", "sis", "s002", 2, "")
     assert waiting.ends() == (2, "s002\n", "")
 
@@ -502,8 +494,7 @@ def test_wait_has_a_time_limit(build: Stand) -> None:
 
 
 def test_wait_does_not_take_suspended_for_an_end_and_survives_a_restart(build: Stand) -> None:
-    waiting = build.begin("wait", "build")
-    wait_for(lambda: build.watchers() == 1)
+    waiting = build.waiting("build")
     build.tell("Move", "sss", "s001", "suspended", "amuxd stops")
     file = Path(build.environment["STANDIN_FILE"])
     build.stop()
@@ -514,8 +505,7 @@ def test_wait_does_not_take_suspended_for_an_end_and_survives_a_restart(build: S
 
 
 def test_wait_for_one_that_is_removed(build: Stand) -> None:
-    waiting = build.begin("wait", "build")
-    wait_for(lambda: build.watchers() == 1)
+    waiting = build.waiting("build")
     build.amux("rm", "-f", "build")
     assert waiting.ends() == (3, "", "amux: build (s001) was removed\n")
 
@@ -670,7 +660,7 @@ def test_amuxd_that_hangs(stand: Stand) -> None:
 def test_amuxd_that_goes_away_in_a_call(stand: Stand) -> None:
     stand.tell("Behave", "s", '{"silent": ["ListSessions"]}')
     listing = stand.begin("ls")
-    wait_for(lambda: stand.sent() == [["ListSessions"]])
+    wait_for(lambda: "ListSessions" in stand.tell("Calls")[0])
     stand.stop()
     code, _, err = listing.ends()
     assert code == 5
@@ -704,7 +694,7 @@ def test_amuxd_is_started_by_the_first_call(bus: Stand) -> None:
     (bus.services / "amux.service").write_text(service)
     reload(bus)
     assert bus.amux("ls", "--json") == (0, "[]\n", "")
-    bus.tell_to_quit()
+    bus.kill_standin()
 
 
 def reload(bus: Stand) -> None:
@@ -738,7 +728,7 @@ def bare(bus: Stand) -> Iterator[Stand]:
     yield bus
     bus.address = f"unix:path={bus.directory}/run/amux/bus"
     if Path(bus.address.removeprefix("unix:path=")).exists():
-        bus.tell_to_quit()
+        bus.kill_standin()
         os.kill(bus.owner_of_bus(), signal.SIGTERM)
 
 
