@@ -35,8 +35,8 @@ def attach_to(client: Client, path: str) -> None:
 
 
 def _state(session: Properties) -> str:
-    status = sessions.status(session, time.time())
-    reason = session.get("Reason")
+    now = time.time()
+    status, reason = sessions.status(session, now), sessions.reason(session, now)
     return f"{status}: {reason}" if reason else status
 
 

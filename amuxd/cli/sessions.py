@@ -76,12 +76,26 @@ def ended_by(session: Properties) -> str:
 
 def status(session: Properties, now: float) -> str:
     state = str(session["State"])
-    detail = ""
-    if state == "running":
-        detail = _running_detail(session, now)
-    elif state == "failed":
-        detail = "could not start" if never_started(session) else ended_by(session) or _short_reason(session)
+    detail = _detail(session, now)
     return f"{state} ({detail})" if detail else state
+
+
+def reason(session: Properties, now: float) -> str:
+    """Why it is in its state, without the words that its status says already."""
+    text = str(session.get("Reason", ""))
+    for said in (session["State"], _detail(session, now)):
+        rest = text.removeprefix(said) if said else text
+        if rest[:1] in (":", ";", ""):
+            text = rest.lstrip(":; ")
+    return text
+
+
+def _detail(session: Properties, now: float) -> str:
+    if session["State"] == "running":
+        return _running_detail(session, now)
+    if session["State"] == "failed":
+        return "could not start" if never_started(session) else ended_by(session) or _short_reason(session)
+    return ""
 
 
 def _running_detail(session: Properties, now: float) -> str:

@@ -44,7 +44,7 @@ def last_end(client: Client, path: str, session: Properties) -> Properties:
 def description(session: Properties, certificate: Properties) -> list[str]:
     now = time.time()
     state = sessions.status(session, now)
-    reason = session.get("Reason", "")
+    reason = sessions.reason(session, now)
     rows = [
         ("Session", f"{session['Name']} ({session['Id']})"),
         ("About", session.get("Description", "")),
@@ -95,7 +95,7 @@ def _next_steps(session: Properties) -> list[str]:
         steps = ["stop"]
     if session.get("LogPath"):
         steps.append("logs")
-    if sessions.can_restart(state) or state == "running":
+    if sessions.can_restart(state):
         steps.append("restart")
     if sessions.can_archive(state):
         steps.append("archive")

@@ -51,6 +51,21 @@ def test_status(properties: dict[str, Any], shown: str) -> None:
     assert sessions.status(properties, NOW) == shown
 
 
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        (session("failed", StartedUSec=0, Reason="could not start: no such program"), "no such program"),
+        (session("stopped", Reason="stopped; killed by SIGTERM"), "killed by SIGTERM"),
+        (session("stopped", Reason="stopped"), ""),
+        (session("failed", ExitSignal="SIGSEGV", Reason="killed by SIGSEGV"), "killed by SIGSEGV"),
+        (session("failed", OomKilled=True, Reason="out of memory (limit 4G)"), "out of memory (limit 4G)"),
+        (session("failed", Reason="terminal server died"), ""),
+    ],
+)
+def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], said: str) -> None:
+    assert sessions.reason(properties, NOW) == said
+
+
 def test_the_states_are_those_of_the_state_machine() -> None:
     assert set(sessions.STATES) == {state.value for state in State}
 
