@@ -48,11 +48,13 @@ def open_process(process: Process) -> int | None:
 
 
 def is_dying(process: Process) -> bool:
-    """True from the moment its exit began: before its terminal is hung up, not when it is reaped."""
+    """True from the moment its end is certain: before its terminal is hung up, not when it is reaped."""
     fields = _stat(process.pid)
     if fields is None or int(fields[19]) != process.started:
         return True
-    return fields[0] in {"Z", "X"} or bool(int(fields[6]) & _PF_EXITING)
+    if fields[0] in {"Z", "X"} or int(fields[6]) & _PF_EXITING:
+        return True
+    return _in_mask(process.pid, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
 
 
 def end_of(pidfd: int, process: Process) -> End | None:
@@ -109,9 +111,13 @@ def signal_number(name: str) -> int | None:
 
 
 def ignores(pid: int, number: int) -> bool:
+    return _in_mask(pid, ("SigIgn:",), number)
+
+
+def _in_mask(pid: int, masks: tuple[str, ...], number: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), "0")
-    return bool(int(mask, 16) & (1 << (number - 1)))
+    found = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(masks))
+    return any(mask & (1 << (number - 1)) for mask in found)

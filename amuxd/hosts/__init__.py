@@ -86,6 +86,9 @@ class Enclosure(Protocol):
 
     async def liveness(self, session_id: str) -> Liveness: ...
 
+    async def is_ending(self, session_id: str) -> bool:
+        """Whether all of it is being ended, by somebody who is not amuxd."""
+
     async def server_end(self, session_id: str) -> ServerEnd: ...
 
 

@@ -51,6 +51,9 @@ class Bare:
     async def liveness(self, session_id: str) -> Liveness:
         return await asyncio.to_thread(lambda: Liveness.ALIVE if self._members(session_id) else Liveness.DEAD)
 
+    async def is_ending(self, session_id: str) -> bool:
+        return False
+
     async def server_end(self, session_id: str) -> ServerEnd:
         return ServerEnd("")
 

@@ -22,7 +22,6 @@ from amuxd.hosts import (
     Gone,
     Home,
     LaunchRefused,
-    ServerEnd,
     Unknown,
 )
 from amuxd.hosts.tmux import (
@@ -43,6 +42,8 @@ from amuxd.store import Store
 
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
+# Of what has ended already, and is only to be told how.
+STATUS_DEADLINE = 2.0
 
 
 class LocalHost:
@@ -206,9 +207,8 @@ class LocalHost:
         if (told := self.end_in_shell(session, run)) is not None:
             return told
         end = processes.end_of(home.command_fd, home.command)
-        if processes.is_dying(home.server):
-            server = await self._enclosure.server_end(session.id)
-            return _with_server(end or End(), server, session)
+        if await self._server_ends_too(session.id, home, end):
+            return await self._end_with_server(session, home, end or End())
         if end is None:
             end = await self._end_from_tmux(session.id)
         if end.code == 127 and (refusal := self._refusal(session, run)):
@@ -222,11 +222,38 @@ class LocalHost:
             )
         return end
 
+    async def _server_ends_too(self, session_id: str, home: Home, end: End | None) -> bool:
+        if processes.is_dying(home.server):
+            return True
+        # What ends a terminal server, or all of its unit, may have reached the command before it.
+        if end is None or end.signal not in {"SIGHUP", "SIGTERM", "SIGKILL"}:
+            return False
+        if await self._enclosure.is_ending(session_id):
+            return True
+        if end.signal == "SIGHUP":
+            try:
+                await self._terminal(session_id).pane()
+            except (TmuxUnreachable, TmuxRefused):
+                return await _readable_within(home.server_fd, STATUS_DEADLINE)
+        return processes.is_dying(home.server)
+
+    async def _end_with_server(self, session: Session, home: Home, end: End) -> End:
+        server = await self._enclosure.server_end(session.id)
+        if server.out_of_memory:
+            limit = _size(session.limits.memory_max)
+            return End(end.code, end.signal, end.core_dumped, out_of_memory=True, memory_limit=limit)
+        how = server.how
+        if not how:
+            await _readable_within(home.server_fd, STATUS_DEADLINE)
+            seen = processes.end_of(home.server_fd, home.server)
+            how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
+        return End(end.code, end.signal, end.core_dumped, terminal_died=how)
+
     async def _end_from_tmux(self, session_id: str) -> End:
         """On kernels that forget a reaped process tmux is the one who knows."""
         terminal = self._terminal(session_id)
         with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
-            async for status, number in _until_dead(terminal):
+            async for status, number in _until_dead(terminal, STATUS_DEADLINE):
                 if status or number:
                     return _end_by_tmux(status, number)
         return End()
@@ -353,7 +380,16 @@ async def _readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-async def _until_dead(terminal: Terminal, deadline: float = 2.0) -> AsyncIterator[tuple[str, str]]:
+async def _readable_within(fd: int, deadline: float) -> bool:
+    try:
+        async with asyncio.timeout(deadline):
+            await _readable(fd)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _until_dead(terminal: Terminal, deadline: float = PANE_DEADLINE) -> AsyncIterator[tuple[str, str]]:
     """Yields code and signal once the pane is dead, and again while tmux has neither."""
     pause = 0.01
     async with asyncio.timeout(deadline):
@@ -369,19 +405,6 @@ def _end_by_tmux(status: str, number: str) -> End:
     if number:
         return End(signal=processes.signal_name(int(number)))
     return End(code=int(status)) if status else End()
-
-
-def _with_server(end: End, server: ServerEnd, session: Session) -> End:
-    if server.out_of_memory:
-        return End(
-            end.code,
-            end.signal,
-            end.core_dumped,
-            out_of_memory=True,
-            memory_limit=_size(session.limits.memory_max),
-        )
-    how = server.how or "how is not known"
-    return End(end.code, end.signal, end.core_dumped, terminal_died=how)
 
 
 def _memory_kills(server: Process) -> int:

@@ -35,6 +35,7 @@ class _Seen:
     result: str = ""
     code: int = 0
     status: int = 0
+    stopped: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
     subscription: Subscription | None = None
 
@@ -109,13 +110,22 @@ class Units:
                 raise
 
     async def liveness(self, session_id: str) -> Liveness:
+        state = await self._active_state(session_id)
+        if not state:
+            return Liveness.UNKNOWN
+        return Liveness.DEAD if state in _ENDED else Liveness.ALIVE
+
+    async def is_ending(self, session_id: str) -> bool:
+        return await self._active_state(session_id) in {*_ENDED, "deactivating"}
+
+    async def _active_state(self, session_id: str) -> str:
+        """Empty where systemd does not tell."""
         try:
             (path,) = await self._call("GetUnit", "s", self.unit(session_id))
             (state,) = await self._bus.call(SYSTEMD, path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState"))
         except BusError as error:
-            gone = error.name.endswith((".NoSuchUnit", ".UnknownObject"))
-            return Liveness.DEAD if gone else Liveness.UNKNOWN
-        return Liveness.DEAD if state in _ENDED else Liveness.ALIVE
+            return "inactive" if error.name.endswith((".NoSuchUnit", ".UnknownObject")) else ""
+        return str(state)
 
     async def server_end(self, session_id: str) -> ServerEnd:
         seen = self._seen.get(self.unit(session_id))
@@ -128,6 +138,8 @@ class Units:
             return ServerEnd("")
         if seen.result == "oom-kill":
             return ServerEnd("", out_of_memory=True)
+        if seen.stopped:
+            return ServerEnd("its unit was stopped")
         if seen.code == 0:
             return ServerEnd("")
         if seen.code == _CLD_EXITED:
@@ -143,8 +155,14 @@ class Units:
             seen.result = changed.get("Result", seen.result)
             seen.code = changed.get("ExecMainCode", seen.code)
             seen.status = changed.get("ExecMainStatus", seen.status)
-            if changed.get("ActiveState") in _ENDED:
+            state = changed.get("ActiveState")
+            if state in _ENDED:
                 seen.over.set()
+            elif state:
+                # It begins inactive, too.
+                seen.over.clear()
+            if state == "deactivating" and changed.get("Job", (0,))[0]:
+                seen.stopped = True
 
         seen.subscription = await self._bus.add_match(_changes_of(unit), told)
 
