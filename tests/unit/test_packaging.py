@@ -194,6 +194,21 @@ def test_missing_packages_are_installed_once(
     assert asked(tree) == expected
 
 
+def test_an_ordinary_user_needs_sudo(tree: Path) -> None:
+    (tree / "bin/id").unlink()
+    (tree / "bin/id").write_text("#!/bin/bash\necho 1000\n")
+    (tree / "bin/id").chmod(0o755)
+    refused = install(tree, "ID=fedora\n", ["dnf"])
+    assert refused.returncode == 1
+    assert "there is no sudo to install them with" in refused.stderr
+    assert not (tree / "asked").exists()
+
+    (tree / "bin/sudo").symlink_to(tree / "manager")
+    assert install(tree, "ID=fedora\n", []).returncode == 0
+    words = (tree / "asked").read_text().splitlines()
+    assert [line.split()[0:2] for line in words] == [["sudo", "dnf"], ["dnf", "install"]]
+
+
 def test_tests_need_more_packages(tree: Path) -> None:
     finished = install(tree, "ID=fedora\n", ["dnf", "sudo"], "test")
     assert finished.returncode == 0, finished.stderr
