@@ -4,7 +4,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    # os._exit would lose output and sys.exit alone would let a broken pipe complain: app.run ends it all.
+    # Imported in here: Ctrl-C while Python still loads is as quiet as later on.
     import sys
 
     try:

@@ -157,8 +157,6 @@ class Client:
             return self._connection.reply(serial, limit)
         except TimeoutError:
             raise Unreachable(f"amuxd does not answer (waited {limit:.0f} s)", self._ask()) from None
-        except ConnectionError:
-            raise Unreachable("the connection to the message bus broke") from None
         except RemoteError as problem:
             problem.ask = self._ask()
             raise

@@ -68,7 +68,11 @@ class Connection:
             message.header.flags |= MessageFlag.no_auto_start
         self._serial += 1
         self._awaited.add(self._serial)
-        self._socket.sendall(message.serialise(serial=self._serial))
+        try:
+            self._socket.sendall(message.serialise(serial=self._serial))
+        except BrokenPipeError:
+            # That name is for an output that nobody reads any more.
+            raise ConnectionResetError from None
         return self._serial
 
     def reply(self, serial: int, timeout: float) -> tuple[Any, ...]:
@@ -144,7 +148,7 @@ class Connection:
             return False
         data = self._socket.recv(1 << 18)
         if not data:
-            raise ConnectionResetError("the message bus closed the connection")
+            raise ConnectionResetError
         self._buffer += data
         return True
 

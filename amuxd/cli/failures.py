@@ -102,6 +102,8 @@ def explain(problem: BaseException) -> Failure:
         return Failure(problem.format_message())
     if isinstance(problem, UnicodeEncodeError):
         return WrongUsage(f"not valid UTF-8: {problem.object!a}")
+    if isinstance(problem, ConnectionResetError):
+        return Unreachable("the message bus closed the connection")
     if isinstance(problem, OSError):
         about = f"{problem.filename}: " if problem.filename else ""
         return Failure(about + (problem.strerror or str(problem)))

@@ -704,6 +704,16 @@ def reload(bus: Stand) -> None:
         connection.send_and_get_reply(new_method_call(address, "ReloadConfig"), timeout=DEADLINE)
 
 
+@pytest.mark.parametrize("command", [["watch"], ["wait", "build"], ["ls", "--watch"]])
+def test_a_bus_that_dies(build: Stand, command: list[str]) -> None:
+    before = build.tell("Calls")[0].count("ListSessions")
+    waiting = build.waiting("build") if command[0] == "wait" else build.begin(*command)
+    wait_for(lambda: command[0] == "wait" or build.tell("Calls")[0].count("ListSessions") > before)
+    build.bus.kill()
+    code, _, err = waiting.ends()
+    assert (code, err) == (5, "amux: the message bus closed the connection\n")
+
+
 def test_an_address_that_was_asked_for_is_the_only_one(bus: Stand) -> None:
     address = f"unix:path={bus.directory}/nothing"
     code, _, err = bus.amux("ls", AMUX_BUS_ADDRESS=address)
