@@ -58,7 +58,7 @@ passes "All tests on $("$bin/python" -V)" "$bin/pytest" -n "$workers"
 # The unit tests, and of the others those that depend most on Python and the packages, on each Python; with the
 # oldest packages where Debian 12 has them.
 core=(tests/unit)
-for file in tests/integration/test_{bus,daemon,session,sessions,store,cli}*.py; do
+for file in tests/integration/test_{bus,cli,daemon,ends,session}*.py; do
     [[ ! -e $file ]] || core+=("$file")
 done
 on_python() {
