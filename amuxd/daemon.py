@@ -54,7 +54,7 @@ def main() -> None:
     if sys.argv[1:]:
         print("amuxd: it takes no arguments but --version; systemctl --user start amuxd", file=sys.stderr)
         raise SystemExit(0 if sys.argv[1:] in (["--help"], ["-h"]) else 2)
-    log = Log()
+    log = Log(paths.ensure_private(paths.state_directory()) / "amuxd.log")
     try:
         asyncio.run(Daemon(log).run())
     except CannotServe as error:

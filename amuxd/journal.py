@@ -6,9 +6,12 @@ import os
 import socket
 import struct
 import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 SOCKET = "/run/systemd/journal/socket"
 IDENTIFIER = "amuxd"
+LARGEST_FILE = 1024 * 1024
 TARGETS = ("auto", "console", "journal", "null")
 
 _FIELDS = ("AMUX_SESSION", "AMUX_STATE")
@@ -61,7 +64,8 @@ def _field(name: str, value: str) -> bytes:
 class Log:
     """Where amuxd's own log goes and how much of it, changeable while it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path) -> None:
+        self._file = file
         self.level = "info"
         self.target = "auto"
         self._root = logging.getLogger("amuxd")
@@ -70,23 +74,34 @@ class Log:
 
     def apply(self) -> None:
         self._root.setLevel(LEVELS[self.level])
-        self._root.handlers = [_handler(self.target)]
+        for old in self._root.handlers:
+            old.close()
+        self._root.handlers = [self._handler()]
+
+    def _handler(self) -> logging.Handler:
+        if self.target == "null":
+            return logging.NullHandler()
+        if self.target == "journal" or (self.target == "auto" and _is_in_journal()):
+            return JournalHandler()
+        handler: logging.Handler = logging.StreamHandler()
+        if self.target == "auto" and _is_nowhere():
+            # A bus of its own starts amuxd with nobody to listen: then the log is a file.
+            handler = RotatingFileHandler(self._file, maxBytes=LARGEST_FILE, backupCount=1, delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s: %(message)s"))
+        return handler
 
 
-def _handler(target: str) -> logging.Handler:
-    if target == "null":
-        return logging.NullHandler()
-    if target == "journal" or (target == "auto" and _is_in_journal()):
-        return JournalHandler()
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    return handler
+def _is_nowhere() -> bool:
+    try:
+        return os.path.samestat(os.fstat(sys.stderr.fileno()), os.stat(os.devnull))  # noqa: PTH116
+    except (OSError, ValueError, AttributeError):
+        return True
 
 
 def _is_in_journal() -> bool:
     """systemd names the device and inode of what it connected the output to."""
     try:
         status = os.fstat(sys.stderr.fileno())
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

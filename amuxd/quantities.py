@@ -24,8 +24,39 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_percent(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,9})%?", text.strip())
+    if not match or int(match[1]) == 0 or int(match[1]) >= 2**32:
+        raise ValueError(f"{text!r} is not a share of processors such as 50% or 200%")
+    return int(match[1])
+
+
+def parse_count(text: str) -> int:
+    if text == "infinity":
+        return UNLIMITED
+    if not re.fullmatch(r"\d{1,18}", text) or int(text) == 0:
+        raise ValueError(f"{text!r} is not a number above 0, nor infinity")
+    return int(text)
+
+
 def format_size(size: int) -> str:
     for unit, power in reversed(_BYTES.items()):
         if unit and size >= power:
             return f"{size / power:.4g}{unit}"
     return str(size)
+
+
+def format_duration(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return _pair(whole, 60, "m", 1, "s")
+    if whole < 86400:
+        return _pair(whole, 3600, "h", 60, "m")
+    return _pair(whole, 86400, "d", 3600, "h")
+
+
+def _pair(whole: int, large: int, large_unit: str, small: int, small_unit: str) -> str:
+    rest = whole % large // small
+    return f"{whole // large}{large_unit}" + (f" {rest}{small_unit}" if rest else "")

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from amuxd.cli.client import Properties
-from amuxd.cli.quantities import format_duration
+from amuxd.quantities import format_duration
 
 STATES = (
     "created",

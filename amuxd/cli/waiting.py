@@ -12,7 +12,8 @@ from amuxd.cli.client import Client, is_owner_change
 from amuxd.cli.connection import Signal
 from amuxd.cli.failures import Failure, Interrupted, RemoteError
 from amuxd.cli.naming import sessions_argument
-from amuxd.cli.quantities import format_duration, parse_duration
+from amuxd.cli.quantities import parse_duration
+from amuxd.quantities import format_duration
 
 # How long amuxd may be away before we ask for it ourselves: its service manager starts it again sooner.
 _PATIENCE = 5.0

@@ -36,6 +36,7 @@ from amuxd.hosts.tmux import (
     session_command,
 )
 from amuxd.paths import ensure_private
+from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End, Liveness
 from amuxd.store import Store
@@ -218,7 +219,7 @@ class LocalHost:
                 signal=end.signal,
                 core_dumped=end.core_dumped,
                 out_of_memory=True,
-                memory_limit=_size(session.limits.memory_max),
+                memory_limit=_limit(session),
             )
         return end
 
@@ -240,7 +241,7 @@ class LocalHost:
     async def _end_with_server(self, session: Session, home: Home, end: End) -> End:
         server = await self._enclosure.server_end(session.id)
         if server.out_of_memory:
-            limit = _size(session.limits.memory_max)
+            limit = _limit(session)
             return End(end.code, end.signal, end.core_dumped, out_of_memory=True, memory_limit=limit)
         how = server.how
         if not how:
@@ -418,10 +419,6 @@ def _memory_kills(server: Process) -> int:
     return 0
 
 
-def _size(size: int | None) -> str:
-    if size is None:
-        return ""
-    for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "K")):
-        if size >= 1024**power:
-            return f"{size / 1024**power:.4g}{unit}"
-    return str(size)
+def _limit(session: Session) -> str:
+    limit = session.limits.memory_max
+    return "" if limit is None else format_size(limit)

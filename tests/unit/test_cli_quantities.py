@@ -1,14 +1,8 @@
 import click
 import pytest
 
-from amuxd.cli.quantities import (
-    UNLIMITED,
-    format_duration,
-    parse_count,
-    parse_duration,
-    parse_percent,
-    parse_size,
-)
+from amuxd.cli.quantities import parse_count, parse_duration, parse_percent, parse_size
+from amuxd.quantities import UNLIMITED, format_duration, format_size
 
 
 @pytest.mark.parametrize(
@@ -77,3 +71,11 @@ def test_bad_counts_are_refused(text: str) -> None:
 )
 def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(4 << 30, "4G"), (3 << 29, "1.5G"), (512 << 20, "512M"), (1000, "1000")]
+)
+def test_a_size_is_told_as_it_was_given(size: int, text: str) -> None:
+    assert format_size(size) == text
+    assert parse_size(text) == size
