@@ -66,7 +66,8 @@ class Watch:
     def log(self, key: str, path: Path, printed: Callable[[int, int], None]) -> None:
         """Calls with the moment and a hash when the log grew: at once after a quiet time, then each beat."""
         self.forget_log(key)
-        log = self._logs[key] = _Log(path, printed, _size(path))
+        # What was printed while nobody watched counts too.
+        log = self._logs[key] = _Log(path, printed, 0)
         self._arm(key, log)
 
     def forget_log(self, key: str) -> None:
