@@ -1,0 +1,1 @@
+"""Measures amux against its floors: python -m bench [NAME…]."""
