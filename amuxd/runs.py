@@ -134,6 +134,8 @@ class Runs:
             raise Internal(f"{entry.session.name} could not be stopped: {error}") from error
         self.leave_home(entry)
         entry.keeps_terminal = False
+        entry.attached = 0
+        self.supervisor.changed(entry, "Attached")
         fact = states.CommandEnded(end) if end.known else states.HomeGone()
         await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
         await self.supervisor.certify(entry)

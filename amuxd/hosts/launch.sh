@@ -39,7 +39,8 @@ if [ -n "$shell" ]; then
     done
     set +m
     printf '%s\n' "$code" >"$run/exit_status.new"
-    mv -f "$run/exit_status.new" "$run/exit_status"
+    # The user's PATH need not lead to it.
+    command -p mv -f "$run/exit_status.new" "$run/exit_status"
     trap - TERM INT
     set -- "$shell" -i
 fi

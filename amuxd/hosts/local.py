@@ -347,6 +347,9 @@ def _shell(environment: dict[str, str]) -> str:
 def _command(session: Session, environment: dict[str, str]) -> str:
     """What launch.sh reads: data, every word of it quoted."""
     lines = [f"directory={shlex.quote(session.directory)}"]
+    if path := environment.get("PATH"):
+        # tmux gives a pane the PATH of who asked for it, whatever its configuration says.
+        lines.append(f"export PATH={shlex.quote(path)}")
     if session.shell:
         # One word is a line for the shell; several are a command as they stand.
         line = session.command[0] if len(session.command) == 1 else shlex.join(session.command)

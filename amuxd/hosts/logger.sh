@@ -7,13 +7,12 @@ block=65536
 
 # Whatever ends the session must not end the log before the last line.
 trap '' TERM HUP INT
-printf 'log\n' >"$3"
-
 size() {
     wc -c <"$log" 2>/dev/null || echo 0
 }
 
-: >>"$log"
+command : >>"$log"
+printf 'log\n' >"$3"
 before=$(size)
 while :; do
     # Small near the cap, so that the log passes it by little; large elsewhere, so that dd seldom starts.
