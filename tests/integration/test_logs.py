@@ -1,0 +1,163 @@
+"""A run's log holds every byte that the terminal printed, from the first on."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.client import Client, Session
+from harness.daemon import Amux, Embedded
+from harness.waiting import until
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(params=["amux", "amux13", "embedded"])
+def anywhere(request: pytest.FixtureRequest) -> Client:
+    client = request.getfixturevalue(request.param)
+    assert isinstance(client, Client)
+    if isinstance(client, Embedded):
+        client.cli("ls")
+    return client
+
+
+def log(session: Session) -> Path:
+    return Path(session.get("LogPath"))
+
+
+def python(amux: Client, program: str, *arguments: str) -> list[str]:
+    """Raw: what is written is what the log holds, without a carriage return at each line's end."""
+    script = 'stty raw -echo; exec "$0" "$@"'
+    return ["sh", "-c", script, str(amux.machine.bindir / "python3"), "-c", program, *arguments]
+
+
+def finished(session: Session, timeout: float = 60) -> dict[str, Any]:
+    session.wait_state("completed", timeout=timeout)
+    return session.certificate()
+
+
+def with_cap(amux: Client, cap: str) -> None:
+    amux.config.parent.mkdir(parents=True, exist_ok=True)
+    amux.config.write_text(f'[sessions]\nlog_cap = "{cap}"\n')
+    amux.manager.call("Reload")
+
+
+def test_the_first_byte_is_there(anywhere: Client) -> None:
+    for number in range(10):
+        session = anywhere.create(["printf", f"{number}"])
+        finished(session)
+        assert log(session).read_bytes() == b"%d" % number
+        assert session.certificate()["last_lines"] == [str(number)]
+
+
+def test_every_byte_is_kept_as_it_is(anywhere: Client) -> None:
+    program = "import os; os.write(1, bytes(range(256)) * 64)"
+    session = anywhere.create(python(anywhere, program))
+    finished(session)
+    assert log(session).read_bytes() == bytes(range(256)) * 64
+
+
+def test_a_log_that_is_full_begins_anew_and_loses_nothing(anywhere: Client) -> None:
+    with_cap(anywhere, "4M")
+    program = "for n in range(640_000): print(f'line {n:010d}', flush=n % 1000 == 0)"
+    session = anywhere.create(python(anywhere, program))
+    certificate = finished(session)
+    assert certificate["last_lines"][-1] == "line 0000639999"
+    earlier, now = log(session).with_name("output.log.1"), log(session)
+    assert sorted(path.name for path in now.parent.glob("output*")) == ["output.log", "output.log.1"]
+    # It passes the cap by less than one bout of reading.
+    assert 4 * MEBIBYTE <= earlier.stat().st_size < 5 * MEBIBYTE
+    assert now.stat().st_size < 5 * MEBIBYTE
+    kept = earlier.read_bytes() + now.read_bytes()
+    first = kept.index(b"\n") + 1
+    lines = kept[first:].decode().splitlines()
+    begin = int(lines[0].split()[1])
+    assert lines == [f"line {number:010d}" for number in range(begin, 640_000)]
+    assert len(kept) > 4 * MEBIBYTE
+
+
+def test_at_the_cap_nothing_is_lost_while_amuxd_is_down(amux: Amux) -> None:
+    with_cap(amux, "4M")
+    program = (
+        "import os, time\n"
+        "for n in range(400_000):\n"
+        "    print(f'line {n:010d}')\n"
+        "    n == 1000 and os.close(os.open('begun', os.O_CREAT))\n"
+    )
+    session = amux.create(python(amux, program), cwd=str(amux.machine.temporary))
+    until((amux.machine.temporary / "begun").exists)
+    amux.stop()
+    amux.start()
+    finished(session)
+    kept = log(session).with_name("output.log.1").read_bytes() + log(session).read_bytes()
+    wanted = b"".join(b"line %010d\n" % number for number in range(400_000))
+    assert hashlib.sha256(kept).digest() == hashlib.sha256(wanted).digest()
+
+
+def test_each_run_has_a_log_of_its_own(anywhere: Client) -> None:
+    session = anywhere.create(["sh", "-c", "echo run; exit 1"])
+    session.wait_state("failed")
+    first = log(session)
+    session.certificate()
+    before = first.read_bytes()
+    session.call("Restart")
+    session.wait_state("failed")
+    session.certificate()
+    second = log(session)
+    assert (first.parent.name, second.parent.name) == ("1", "2")
+    assert first.read_bytes() == second.read_bytes() == before == b"run\r\n"
+
+
+def test_activity_follows_what_is_printed_and_nothing_else(anywhere: Client) -> None:
+    session = anywhere.create(["sh", "-c", "stty -echo; while read word; do echo $word; done"])
+
+    def activity() -> tuple[int, int]:
+        return session.get("LastActivityUSec"), session.get("LastActivityHash")
+
+    assert activity() == (0, 0)
+    session.send("one")
+    until(lambda: "one" in session.log())
+    # At once after a quiet time, and not only with the next beat.
+    first = until(lambda: activity()[0] and activity(), timeout=0.5)
+    session.send("two")
+    until(lambda: "two" in session.log())
+    second = until(lambda: activity() != first and activity(), timeout=3)
+    assert second[0] > first[0]
+    assert second[1] != first[1]
+    assert abs(second[0] / 1e6 - log(session).stat().st_mtime) < 0.01
+    # Typed and not answered is no activity; that amuxd looked again is seen from its counting a third word.
+    session.send("", enter=False)
+    anywhere.cli("ls")
+    assert activity() == second
+    session.send("three")
+    third = until(lambda: activity() != second and activity(), timeout=3)
+    assert third[0] > second[0]
+
+
+def test_activity_goes_on_across_a_rotation(amux: Amux) -> None:
+    with_cap(amux, "4M")
+    program = (
+        "import sys\n"
+        "for line in sys.stdin:\n"
+        "    print('x' * 5_000_000 if line == 'much\\n' else line, flush=True)\n"
+    )
+    script = 'stty -echo; exec "$0" -c "$1"'
+    session = amux.create(["sh", "-c", script, str(amux.machine.bindir / "python3"), program])
+    session.send("much")
+    rotated = log(session).with_name("output.log.1")
+    until(rotated.exists, timeout=20)
+    until(lambda: log(session).stat().st_size > 0, timeout=20)
+    size = -1
+
+    def at_rest() -> bool:
+        nonlocal size
+        before, size = size, log(session).stat().st_size
+        return before == size
+
+    until(at_rest, interval=1.5, timeout=20)
+    before = session.get("LastActivityUSec"), session.get("LastActivityHash")
+    assert before[0]
+    session.send("little")
+    until(lambda: "little" in session.log())
+    after = until(lambda: session.get("LastActivityUSec") > before[0] and session.get("LastActivityHash"))
+    assert after != before[1]

@@ -1,0 +1,302 @@
+"""What is stopped is gone, all of it; and what a command is started with is what it was to have."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness.bus import CallFailed
+from harness.client import Client, Session
+from harness.daemon import Amux, Embedded
+from harness.terminal import Terminal
+from harness.waiting import until
+
+ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
+STUBBORN = ["sh", "-c", "trap '' TERM HUP; echo ready; while :; do sleep 1000; done"]
+
+
+@pytest.fixture(params=["amux", "amux13", "embedded"])
+def anywhere(request: pytest.FixtureRequest) -> Client:
+    client = request.getfixturevalue(request.param)
+    assert isinstance(client, Client)
+    if isinstance(client, Embedded):
+        client.cli("ls")
+    return client
+
+
+def ready(session: Session) -> None:
+    until(lambda: "ready" in session.log(), timeout=10)
+
+
+def members(amux: Client, session: Session) -> Iterator[psutil.Process]:
+    """Everything that carries the session's mark, wherever it is: a second look than that of the daemon."""
+    mark = f"AMUX_SESSION_ID={session.id}".encode()
+    for process in amux.machine.processes():
+        try:
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            socket = any(f"/tmux/{session.id}.sock" in word for word in process.cmdline())
+            if mark in environment or socket:
+                yield process
+        except (OSError, psutil.NoSuchProcess):
+            continue
+
+
+def assert_nothing_is_left(amux: Client, session: Session) -> None:
+    assert [process.cmdline() for process in members(amux, session)] == []
+    assert list(amux.machine.outside(amux.runtime / "tmux").glob(f"{session.id}*")) == []
+    assert not amux.machine.outside(amux.runtime / "gates" / session.id).exists()
+    if isinstance(amux, Amux):
+        unit = session.get("Unit")
+        assert amux.machine.systemctl("show", "--property=LoadState,ActiveState", unit) in {
+            "LoadState=not-found\nActiveState=inactive",
+            "ActiveState=inactive\nLoadState=not-found",
+        }
+
+
+def test_a_stopped_command_is_asked_first(anywhere: Client) -> None:
+    script = "trap 'echo asked; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+    with anywhere.events() as events:
+        session = anywhere.create(["sh", "-c", script])
+        ready(session)
+        session.stop()
+        assert (session.state, session.get("Reason")) == ("stopped", "stopped; exited with code 5")
+        assert session.get("ExitCode") == 5
+        assert session.certificate()["last_lines"] == ["ready", "asked"]
+        assert_nothing_is_left(anywhere, session)
+        states = [state for _, _, _, state, _, _ in session.call("History")]
+        assert states == ["created", "starting", "running", "stopping", "stopped"]
+        exited = events.wait(lambda event: event.member == "SessionExited")
+        assert exited.body[3:5] == (5, "")
+
+
+def test_a_command_that_does_not_obey_is_killed_after_the_grace(anywhere: Client) -> None:
+    session = anywhere.create(STUBBORN)
+    ready(session)
+    begin = time.monotonic()
+    session.stop(grace=0.5)
+    assert time.monotonic() - begin >= 0.5
+    assert (session.state, session.get("ExitSignal")) == ("stopped", "SIGKILL")
+    assert session.get("Reason") == "stopped; killed by SIGKILL"
+    assert_nothing_is_left(anywhere, session)
+
+
+FAMILY = """
+trap '' TERM HUP
+(trap '' TERM HUP; exec sleep 2001) &
+(setsid sh -c 'trap "" TERM HUP; sleep 2002 & sleep 2003' </dev/null >/dev/null 2>&1 &)
+(setsid setsid sh -c 'exec sleep 2004' </dev/null >/dev/null 2>&1 &)
+(env -u AMUX_SESSION_ID setsid sleep 2005 </dev/null >/dev/null 2>&1 &)
+trap - TERM
+echo ready
+sleep 2000
+"""
+
+
+def sleepers(amux: Client) -> list[str]:
+    found = []
+    for process in amux.machine.processes():
+        try:
+            line = process.cmdline()
+        except psutil.NoSuchProcess:
+            continue
+        if line[:1] == ["sleep"] and line[1].startswith("200"):
+            found.append(line[1])
+    return sorted(found)
+
+
+def test_no_child_outlives_a_stop(amux_everywhere: Amux) -> None:
+    session = amux_everywhere.create(["sh", "-c", FAMILY])
+    ready(session)
+    until(lambda: len(sleepers(amux_everywhere)) == 6)
+    session.stop(grace=0.5)
+    assert sleepers(amux_everywhere) == []
+    assert session.state == "stopped"
+    assert_nothing_is_left(amux_everywhere, session)
+
+
+def test_no_child_outlives_a_stop_without_systemd(embedded: Embedded) -> None:
+    embedded.cli("ls")
+    session = embedded.create(["sh", "-c", FAMILY])
+    ready(session)
+    until(lambda: len(sleepers(embedded)) == 6)
+    session.stop(grace=0.5)
+    # Without a cgroup, who takes off the mark and leaves the family is beyond reach.
+    assert set(sleepers(embedded)) <= {"2005"}
+    assert session.state == "stopped"
+
+
+def test_no_child_outlives_the_end_of_its_command(amux_everywhere: Amux) -> None:
+    script = FAMILY.replace("sleep 2000\n", "exit 0")
+    session = amux_everywhere.create(["sh", "-c", script])
+    session.wait_state("completed")
+    session.certificate()
+    assert sleepers(amux_everywhere) == []
+    assert_nothing_is_left(amux_everywhere, session)
+
+
+def test_an_interactive_shell_stops_at_once(anywhere: Client) -> None:
+    session = anywhere.create(["bash", "--norc", "-i"])
+    until(lambda: "bash" in session.log())
+    begin = time.monotonic()
+    session.stop(grace=60)
+    assert time.monotonic() - begin < 15
+    assert session.state == "stopped"
+    assert_nothing_is_left(anywhere, session)
+
+
+def test_a_session_that_is_attached_to_is_stopped(anywhere: Client) -> None:
+    session = anywhere.create(ENDLESS)
+    ready(session)
+    with Terminal(anywhere.machine, session.call("AttachCommand")) as terminal:
+        until(lambda: session.get("Attached") == 1)
+        terminal.expect("ready")
+        session.stop()
+        terminal.wait()
+    assert (session.state, session.get("Attached")) == ("stopped", 0)
+    assert_nothing_is_left(anywhere, session)
+
+
+def test_a_terminal_that_somebody_looks_at_outlives_the_end_until_they_go(anywhere: Client) -> None:
+    session = anywhere.create(["sh", "-c", "echo ready; read word; exit 3"])
+    ready(session)
+    with Terminal(anywhere.machine, session.call("AttachCommand")) as terminal:
+        until(lambda: session.get("Attached") == 1)
+        session.send("on")
+        session.wait_state("failed")
+        terminal.expect("Process ended")
+        assert session.certificate()["last_lines"] == ["ready", "on"]
+        assert session.get("HostAlive") == "alive"
+    until(lambda: session.get("HostAlive") == "dead")
+    until(lambda: not list(members(anywhere, session)))
+
+
+def test_stop_is_not_possible_of_what_does_not_run(amux: Amux) -> None:
+    created = amux.create(ENDLESS, start=False)
+    ended = amux.create(["true"])
+    ended.wait_state("completed")
+    ended.certificate()
+    for session in (created, ended):
+        state = session.state
+        with pytest.raises(CallFailed, match=f"is {state}, stop is not possible") as failure:
+            session.stop()
+        assert failure.value.name == "org.amux.Amux1.Error.InvalidTransition"
+        assert session.state == state
+
+
+def test_who_stops_and_what_ends_by_itself_agree(amux: Amux) -> None:
+    """Both at once: whoever is first, one end is told, and nothing is left."""
+    for _ in range(10):
+        with amux.events() as events:
+            session = amux.create(["sh", "-c", "echo ready; read word; exit 0"])
+            ready(session)
+            session.send("go")
+            # It may be over already, and then there is nothing to stop.
+            with contextlib.suppress(CallFailed):
+                session.stop()
+            assert session.wait_state("stopped", "completed") in {"stopped", "completed"}
+            session.certificate()
+            assert_nothing_is_left(amux, session)
+            later = amux.create(["true"], start=False)
+            events.wait(
+                lambda event, path=later.path: event.member == "InterfacesAdded" and event.body[0] == path
+            )
+            assert len(events.named("SessionExited")) == 1
+
+
+def test_kill_sends_a_signal_and_changes_nothing_by_itself(anywhere: Client) -> None:
+    script = "trap 'echo got USR1' USR1; trap 'echo got it' RTMIN+2; echo ready; while :; do sleep 0.05; done"
+    session = anywhere.create(["bash", "-c", script])
+    ready(session)
+    session.call("Kill", "s", "USR1")
+    until(lambda: "got USR1" in session.log())
+    session.call("Kill", "s", "SIGRTMIN+2")
+    until(lambda: "got it" in session.log())
+    assert session.state == "running"
+    assert [entry[3] for entry in session.call("History")] == ["created", "starting", "running"]
+
+
+@pytest.mark.parametrize("name", ["SIGNOTHING", "", "0", "-9", "65", "RTMIN+99", "nine"])
+def test_kill_with_a_signal_that_is_none(amux: Amux, name: str) -> None:
+    session = amux.create(ENDLESS)
+    with pytest.raises(CallFailed) as failure:
+        session.call("Kill", "s", name)
+    assert failure.value.name == "org.amux.Amux1.Error.InvalidArgument"
+    assert session.state == "running"
+
+
+def test_kill_of_what_has_ended(amux: Amux) -> None:
+    session = amux.create(["true"])
+    session.wait_state("completed")
+    with pytest.raises(CallFailed, match="kill is not possible") as failure:
+        session.call("Kill", "s", "TERM")
+    assert failure.value.name == "org.amux.Amux1.Error.InvalidTransition"
+
+
+REPORT = """
+import json, os, sys
+with open("report.new", "w") as file:
+    json.dump({"env": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv, "tty": os.ttyname(0)}, file)
+os.rename("report.new", "report")
+import time
+time.sleep(1000)
+"""
+
+
+def report(amux: Client, *arguments: str, **options: Any) -> tuple[Session, dict[str, Any]]:
+    directory = amux.machine.temporary / "where it # runs $HOME %s"
+    directory.mkdir(exist_ok=True)
+    python = str(amux.machine.bindir / "python3")
+    session = amux.create([python, "-c", REPORT, *arguments], cwd=str(directory), **options)
+    path = directory / "report"
+    until(path.exists)
+    told = json.loads(path.read_text())
+    path.unlink()
+    assert told["cwd"] == str(directory)
+    return session, told
+
+
+def test_environment_and_arguments_reach_the_command_as_they_are(anywhere: Client) -> None:
+    environment = {
+        "PLAIN": "word",
+        "ODD": "a 'b' \"c\" $HOME `id` \\ # ; % ~ #{pane_id}",
+        "LINES_OF": "one\ntwo\n",
+        "UTF": "größe 🦊",
+        "EMPTY": "",
+        "TERM_PROGRAM_OF_MINE": "~/x",
+        "PATH": "/usr/bin:/bin:/odd path",
+    }
+    arguments = ["a b", "", "$HOME", "'", '"', "\\", "#{pane_id}", "%%", "-x", "ü", "one\ntwo", ";"]
+    session, told = report(anywhere, *arguments, env=environment)
+    assert told["argv"][1:] == arguments
+    assert {name: told["env"].get(name) for name in environment} == environment
+    assert told["env"]["AMUX_SESSION_ID"] == session.id
+    assert told["tty"].startswith("/dev/pts/")
+    own = {"INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "LISTEN_PID", "MANAGERPID", "NOTIFY_SOCKET"}
+    own |= {"SYSTEMD_EXEC_PID", "WATCHDOG_USEC", "WATCHDOG_PID", "MEMORY_PRESSURE_WATCH", "LISTEN_FDNAMES"}
+    assert not own & set(told["env"])
+    session.stop(grace=1)
+
+
+def test_the_bus_inside_is_the_real_one_and_the_pane_stays_in_the_unit(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    session, told = report(amux)
+    address = told["env"]["DBUS_SESSION_BUS_ADDRESS"]
+    assert address.partition(",")[0] == f"unix:path={amux.machine.runtime}/bus"
+    # It works in there, too.
+    asking = amux.create(["busctl", "--user", "get-property", "org.amux.Amux1", *session_property(session)])
+    asking.wait_state("completed")
+    assert asking.certificate()["last_lines"] == ['s "running"']
+    pid = amux.machine.outside_pid(session.get("Pid"))
+    cgroup = Path(f"/proc/{pid}/cgroup").read_text().strip()
+    assert cgroup.endswith(f"/amux.slice/{session.get('Unit')}")
+    for process in members(amux, session):
+        assert Path(f"/proc/{process.pid}/cgroup").read_text().strip() == cgroup
+    assert "tmux-spawn" not in amux.machine.systemctl("list-units", "--all", "--no-legend")
+
+
+def session_property(session: Session) -> list[str]:
+    return [session.path, session.interface, "State"]
