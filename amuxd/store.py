@@ -1,10 +1,11 @@
 """Durable files: every change under a lock, on disk before anybody is told of it."""
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from amuxd.records import (
     from_text,
     to_text,
 )
+
+logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT = 10.0
 
@@ -106,7 +109,7 @@ class Store:
             except OSError:
                 shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            _sync_directory(self.sessions)
+            _sync_renamed(self.sessions)
 
     def prepare_run(self, session_id: str, run: int) -> Path:
         directory = self.run_directory(session_id, run)
@@ -128,11 +131,13 @@ class Store:
             present = self._read(RunState, directory / "state.json")
             if _standing(present) != _standing(expected):
                 raise Conflict(present)
+            # A full disk may cost the history one line, never two: the next state waits for it.
+            _mend_history(directory, present)
             if certificate is not None:
                 self._write_certificate(certificate)
             _replace(directory / "state.json", to_text(new))
             if entry is not None:
-                # The state names its own transition, so load() can mend a history that missed it.
+                # The state names its own transition, so what comes next can mend a history that missed it.
                 with contextlib.suppress(OSError):
                     _append(directory / "history.jsonl", to_text(entry))
 
@@ -150,7 +155,7 @@ class Store:
             doomed = self.sessions / f".removed-{session_id}"
             shutil.rmtree(doomed, ignore_errors=True)
             self.directory(session_id).rename(doomed)
-            _sync_directory(self.sessions)
+            _sync_renamed(self.sessions)
         shutil.rmtree(doomed, ignore_errors=True)
 
     def load_all(self) -> list[Known | Unreadable]:
@@ -166,7 +171,10 @@ class Store:
             if session.id != session_id:
                 raise NotReadable(f"session.json is that of {session.id}")
             state = self._read(RunState, directory / "state.json")
-            self._mend_history(state)
+            with contextlib.suppress(OSError, StoreError):
+                if not _is_told(directory, state):
+                    with self._locked(directory):
+                        _mend_history(directory, state)
             return Known(session, state, self.certificate(session_id, state.run))
         except (StoreError, NotReadable) as error:
             return Unreadable(session_id, name, str(error))
@@ -183,18 +191,6 @@ class Store:
                 entries.append(from_text(HistoryEntry, line))
         return entries
 
-    def _mend_history(self, state: RunState) -> None:
-        """The state is written first; a power cut between the two must not cost the history its last line."""
-        path = self.directory(state.session_id) / "history.jsonl"
-        if f'"at":{state.state_changed_at},' in _tail(path):
-            return
-        entry = HistoryEntry(
-            state.state_changed_at, state.run, state.previous, state.state, state.reason, state.changed_for
-        )
-        with self._locked(path.parent), contextlib.suppress(OSError):
-            if f'"at":{state.state_changed_at},' not in _tail(path):
-                _append(path, to_text(entry))
-
     def _read(self, kind: type[Record], path: Path) -> Record:
         try:
             return from_text(kind, _read_text(path))
@@ -202,12 +198,20 @@ class Store:
             raise NotReadable(f"{path.name} cannot be read: {error}") from None
 
 
-def standing_with(state: RunState, **changes: Any) -> RunState:
-    return replace(state, updated_by=os.getpid(), **changes)
-
-
 def _standing(state: RunState) -> tuple[Any, ...]:
     return state.state, state.run, state.state_changed_at
+
+
+def _mend_history(directory: Path, state: RunState) -> None:
+    """The state is written first; what came between the two must not cost the history its last line."""
+    if not _is_told(directory, state):
+        at, run = state.state_changed_at, state.run
+        entry = HistoryEntry(at, run, state.previous, state.state, state.reason, state.changed_for)
+        _append(directory / "history.jsonl", to_text(entry))
+
+
+def _is_told(directory: Path, state: RunState) -> bool:
+    return f'"at":{state.state_changed_at},' in _tail(directory / "history.jsonl")
 
 
 def _is_session(entry: Path) -> bool:
@@ -251,14 +255,15 @@ def _write(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    # The lock is held, and what a killed amuxd left half written under this name is written anew.
+    scratch = path.with_name(f"{path.name}.new")
     try:
         _write(scratch, text)
         scratch.rename(path)
     except OSError:
         scratch.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    _sync_renamed(path.parent)
 
 
 def _append(path: Path, line: str) -> None:
@@ -267,10 +272,28 @@ def _append(path: Path, line: str) -> None:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = "\n" + line
-        os.write(fd, line.encode())
-        os.fdatasync(fd)
+        rest = line.encode()
+        try:
+            while rest:
+                # A disk that fills up takes a part first, and says so only when asked to take more.
+                rest = rest[os.write(fd, rest) :]
+            os.fdatasync(fd)
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
     finally:
         os.close(fd)
+
+
+def _sync_renamed(directory: Path) -> None:
+    """What was renamed has happened for everybody who looks, so a failure here can take nothing back.
+
+    A power cut would bring back what was there before, and amuxd finds its way from any earlier state.
+    """
+    try:
+        _sync_directory(directory)
+    except OSError as error:
+        logger.error("%s could not be synced: %s", directory, error.strerror)
 
 
 def _sync_directory(directory: Path) -> None:
