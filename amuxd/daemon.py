@@ -111,12 +111,18 @@ class Daemon:
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
         ]
-        await self._until_stopped(bus)
+        bus_failure = await self._until_stopped(bus)
         for task in background:
             task.cancel()
         self._notify("STOPPING=1")
+        # At once: at a shutdown the machine waits for this, and what callers still wait for comes after.
+        await runs.suspend("amuxd was stopped")
         await server.drain(DRAIN)
-        await runs.suspend_all()
+        supervisor.cancel_tasks()
+        await runs.suspend("amuxd was stopped")
+        if bus_failure:
+            # systemd starts amuxd again; the sessions do not notice.
+            raise CannotServe(f"the bus went away: {bus_failure}")
         with contextlib.suppress(BusError, TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await bus.flush()
@@ -142,15 +148,16 @@ class Daemon:
         supervisor.listen(Announcer(server, runs))
         return server
 
-    async def _until_stopped(self, bus: Bus) -> None:
+    async def _until_stopped(self, bus: Bus) -> str | None:
+        """Why there is no bus any more, or None: amuxd was told to stop."""
         stop = asyncio.ensure_future(self._stop.wait())
         lost = asyncio.ensure_future(bus.lost())
         await asyncio.wait({stop, lost}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if lost.done():
-            # systemd starts amuxd again; the sessions do not notice.
-            raise CannotServe(f"the bus went away: {lost.result()}")
+            return lost.result()
         lost.cancel()
+        return None
 
     async def _watchdog(self, bus: Bus) -> None:
         interval = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6

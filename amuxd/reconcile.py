@@ -8,9 +8,9 @@ from amuxd import states
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
-from amuxd.states import ENDED, LIVE, End, Liveness, State
-from amuxd.store import Unreadable
-from amuxd.supervisor import AMUXD, Supervisor, now
+from amuxd.states import ENDED, End, Liveness, State
+from amuxd.store import StoreError, Unreadable
+from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, Supervisor, now
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +38,25 @@ async def reconcile(runs: Runs) -> None:
 
     async def one(entry: Entry) -> None:
         async with limit:
-            try:
-                await _reconcile(runs, entry)
-            except Exception:
-                # One session that cannot be looked at must not keep amuxd from the others.
-                logger.exception("%s could not be looked at", entry.session.name)
-                entry.looked_in_vain = True
+            await _try_to_reconcile(runs, entry)
 
     await asyncio.gather(*(one(entry) for entry in runs.supervisor.registry))
+
+
+async def _try_to_reconcile(runs: Runs, entry: Entry) -> None:
+    """One session that cannot be looked at, or written down, must not keep amuxd from the others."""
+    before = entry.looked_in_vain
+    entry.looked_in_vain = False
+    try:
+        await _reconcile(runs, entry)
+    except StoreError as error:
+        logger.error("%s cannot be written: %s", entry.session.name, error)
+        entry.looked_in_vain = True
+    except Exception:
+        logger.exception("%s could not be looked at", entry.session.name)
+        entry.looked_in_vain = True
+    if entry.looked_in_vain != before:
+        runs.supervisor.changed(entry, "SessionAlive", "HostAlive")
 
 
 async def _reconcile(runs: Runs, entry: Entry) -> None:
@@ -54,20 +65,23 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         incomplete = entry.certificate is not None and not entry.certificate.complete
         if incomplete or runs.host.has_terminal(entry.id):
             entry.settling = runs.supervisor.spawn(runs.settle(entry))
-        return
-    if state not in LIVE and state is not State.SUSPENDED:
-        return
-    if entry.state.boot_id != runs.supervisor.boot_id:
-        await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD)
-        if entry.state.state in ENDED:
-            entry.settling = runs.supervisor.spawn(runs.settle(entry))
-        return
-    if state is State.STARTING:
+    elif state is State.CREATED:
+        if runs.host.has_terminal(entry.id):
+            # Of the run before: amuxd was killed on the way from that one to this.
+            await runs.host.tear_down(entry.id)
+    elif entry.state.boot_id != runs.supervisor.boot_id:
+        end = End(not_started="the machine went down") if state is State.STARTING else End()
+        # Numbers of processes mean something else on this boot.
+        await runs.supervisor.apply(
+            entry, states.MachineWentDown(), AMUXD, end=end, command=None, server=None
+        )
+        runs.settle_if_ended(entry)
+    elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.
         await runs.host.tear_down(entry.id, at_once=True)
         runs.supervisor.spawn(_start_again(runs, entry))
-        return
-    await look(runs, entry)
+    else:
+        await _look(runs, entry)
 
 
 async def _start_again(runs: Runs, entry: Entry) -> None:
@@ -75,24 +89,27 @@ async def _start_again(runs: Runs, entry: Entry) -> None:
         await runs.bring_up(entry)
 
 
-async def look(runs: Runs, entry: Entry) -> None:
+async def _look(runs: Runs, entry: Entry) -> None:
     finding = await runs.host.find(entry.session, entry.state)
     entry.checked_at = now()
     match finding:
         case Alive(home=home):
-            await runs.supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
+            try:
+                await runs.supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
+            except BaseException:
+                home.close()
+                raise
             runs.take_home(entry, home)
             runs.attachment_changed(entry.id)
             if entry.state.state is State.STOPPING:
                 runs.supervisor.spawn(_stop_again(runs, entry))
         case Ended(end=end):
-            await runs.conclude(entry, end)
+            await runs.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
+            runs.settle_if_ended(entry)
         case Gone():
             await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
             await runs.host.tear_down(entry.id, at_once=True)
-            entry.looked_in_vain = False
-            if entry.state.state in ENDED:
-                entry.settling = runs.supervisor.spawn(runs.settle(entry))
+            runs.settle_if_ended(entry)
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.looked_in_vain = True
@@ -104,9 +121,10 @@ async def _stop_again(runs: Runs, entry: Entry) -> None:
 
 
 async def sweep_forever(runs: Runs) -> None:
-    """Events tell of every end. This is for the one that did not come."""
+    """Events tell of every end. This is for the one that did not come, and for what could not be seen."""
     while True:
-        await asyncio.sleep(SWEEP)
+        in_vain = any(entry.looked_in_vain for entry in runs.supervisor.registry)
+        await asyncio.sleep(RETRY_PAUSE if in_vain else SWEEP)
         await sweep(runs)
 
 
@@ -115,7 +133,7 @@ async def sweep(runs: Runs) -> None:
     held = {}
     for entry in runs.supervisor.registry:
         if entry.looked_in_vain and not entry.operation.locked():
-            await look(runs, entry)
+            await _try_to_reconcile(runs, entry)
         elif entry.home is not None:
             poll.register(entry.home.command_fd, select.POLLIN)
             held[entry.home.command_fd] = entry

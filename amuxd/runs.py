@@ -259,6 +259,9 @@ class Runs:
 
     async def conclude(self, entry: Entry, end: End) -> None:
         await self.supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end)
+        self.settle_if_ended(entry)
+
+    def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
             entry.settling = self.supervisor.spawn(self.settle(entry))
 
@@ -336,21 +339,20 @@ class Runs:
                 await self._tear_down(entry)
                 self.supervisor.changed(entry, "HostAlive")
 
-    async def suspend_all(self) -> None:
-        """amuxd is stopping: whatever runs goes on without it, and the disk says so."""
-        self.supervisor.cancel_tasks()
+    async def suspend(self, why: str) -> None:
+        """Whatever runs goes on without amuxd, and the disk says so."""
         running = [e for e in self.supervisor.registry if e.state.state is State.RUNNING]
-        outcomes = await asyncio.gather(*(self._suspend(entry) for entry in running), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._suspend(e, why) for e in running), return_exceptions=True)
         for entry, outcome in zip(running, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 logger.error("%s could not be suspended: %s", entry.session.name, outcome)
 
-    async def _suspend(self, entry: Entry) -> None:
+    async def _suspend(self, entry: Entry, why: str) -> None:
         home = entry.home
         if home is not None and entry.ended.is_set():
             end = await self.host.end_of(entry.session, entry.state.run, home)
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
-        await self.supervisor.apply(entry, states.DaemonStopping(), AMUXD)
+        await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD)
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

@@ -163,7 +163,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class DaemonStopping:
-    pass
+    why: str = "amuxd was stopped"
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
             return (_S.FAILED, f"could not be stopped: {why}") if state is _S.STOPPING else None
         case Probed(session=session, home=home):
             return _probed(state, session, home)
-        case DaemonStopping():
-            return (_S.SUSPENDED, "amuxd was stopped") if state is _S.RUNNING else None
+        case DaemonStopping(why=why):
+            return (_S.SUSPENDED, why) if state is _S.RUNNING else None
         case MachineWentDown():
             return _machine_went_down(state)
         case WorkspaceDeleted(directory=directory):

@@ -52,6 +52,7 @@ class Supervisor:
         self._listeners: list[Listener] = []
         self._disk = ThreadPoolExecutor(8, "disk")
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._changes: set[asyncio.Task[Any]] = set()
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -80,6 +81,18 @@ class Supervisor:
         self, entry: Entry, fact: Fact, by: str, end: End | None = None, **changes: Any
     ) -> Transition | None:
         """Brings about what the fact means, step by step: on disk first, in memory next, then told."""
+        return await self._wholly(self._apply(entry, fact, by, end, changes))
+
+    async def _wholly(self, change: Coroutine[Any, Any, Result]) -> Result:
+        """To the end, also if nobody waits for it any more: disk and memory never disagree."""
+        task = asyncio.get_running_loop().create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _apply(
+        self, entry: Entry, fact: Fact, by: str, end: End | None, changes: dict[str, Any]
+    ) -> Transition | None:
         last = None
         async with entry.writing:
             while transition := decide(entry.situation, fact):
@@ -126,6 +139,9 @@ class Supervisor:
 
     async def amend(self, entry: Entry, *properties: str, **changes: Any) -> None:
         """Changes what is known of a session beside its state: on disk first, then told."""
+        await self._wholly(self._amend(entry, properties, changes))
+
+    async def _amend(self, entry: Entry, properties: tuple[str, ...], changes: dict[str, Any]) -> None:
         async with entry.writing:
             new = self._standing(entry, **changes)
             try:
@@ -219,7 +235,13 @@ class Supervisor:
             await self.on_disk(self.store.amend_certificate, certificate)
         except StoreError as error:
             logger.error("%s: %s", entry.session.name, error)
-        entry.certificate = certificate
+            self.spawn(self._certify_later(entry))
+        else:
+            entry.certificate = certificate
+
+    async def _certify_later(self, entry: Entry) -> None:
+        await asyncio.sleep(RETRY_PAUSE)
+        await self.certify(entry)
 
 
 def impossible(entry: Entry, verb: str) -> AmuxError:
