@@ -269,9 +269,9 @@ class Runs:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
             await self.host.settle(entry.id)
-        self.leave_home(entry)
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
+        self.leave_home(entry)
         if not entry.keeps_terminal:
             await self._tear_down(entry)
         await self.supervisor.certify(entry)
