@@ -154,10 +154,10 @@ def isolation(amux: Client, accident: Accident, reason: str, number: str | None)
             second.get("ExitSignal"),
         )
         assert number in (None, certificate["signal"])
-        count = assert_every_line_in_order(second, "second")
-        if number:
-            # It died between two lines.
-            assert certificate["last_lines"] == [f"second {n}" for n in range(count - 19, count + 1)]
+        assert assert_every_line_in_order(second, "second") > 1000
+        # tmux drops up to three buffers of what a process printed that died in full flight.
+        end_of_log = b"".join(path.read_bytes() for path in log_files(second))[-4096:].decode()
+        assert certificate["last_lines"] == end_of_log.splitlines()[-20:]
         until(lambda: all(size(one) > sizes[name] for name, one in sessions.items()))
         times = {
             name: [answer_time(session, name, f"word-{n}") for n in range(5)]
@@ -167,7 +167,9 @@ def isolation(amux: Client, accident: Accident, reason: str, number: str | None)
             assert (session.state, session.get("Run")) == ("running", 1)
             session.stop(grace=2)
             assert assert_every_line_in_order(session, name) > 1000
-        slow = {name: taken for name, taken in times.items() if statistics.median(taken) > ANSWER_WITHIN}
+        # The printers and their terminals are eight that want a processor; who else does is not theirs to bear.
+        limit = ANSWER_WITHIN * max(1.0, os.getloadavg()[0] / (2 * len(NAMES)))
+        slow = {name: taken for name, taken in times.items() if statistics.median(taken) > limit}
         assert not slow
         ended = [event.body[1] for event in events.named("SessionExited")]
         assert ended.count(second.id) == 1

@@ -51,8 +51,10 @@ def test_the_first_byte_is_there(anywhere: Client) -> None:
 
 
 def test_every_byte_is_kept_as_it_is(anywhere: Client) -> None:
-    program = "import os; os.write(1, bytes(range(256)) * 64)"
+    program = "import os; os.write(1, bytes(range(256)) * 64); os.read(0, 1)"
     session = anywhere.create(python(anywhere, program))
+    until(lambda: log(session).stat().st_size >= 64 * 256)
+    session.send("x", enter=False)
     finished(session)
     assert log(session).read_bytes() == bytes(range(256)) * 64
 
@@ -146,7 +148,7 @@ def test_activity_goes_on_across_a_rotation(amux: Amux) -> None:
     session.send("much")
     rotated = log(session).with_name("output.log.1")
     until(rotated.exists, timeout=20)
-    until(lambda: log(session).stat().st_size > 0, timeout=20)
+    until(lambda: log(session).exists() and log(session).stat().st_size > 0, timeout=20)
     size = -1
 
     def at_rest() -> bool:
