@@ -167,7 +167,7 @@ def isolation(amux: Client, accident: Accident, reason: str, number: str | None)
             assert (session.state, session.get("Run")) == ("running", 1)
             session.stop(grace=2)
             assert assert_every_line_in_order(session, name) > 1000
-        # The printers and their terminals are eight that want a processor; who else does is not theirs to bear.
+        # The printers and their terminals are eight that want a processor; what else does slows them too.
         limit = ANSWER_WITHIN * max(1.0, os.getloadavg()[0] / (2 * len(NAMES)))
         slow = {name: taken for name, taken in times.items() if statistics.median(taken) > limit}
         assert not slow
