@@ -88,7 +88,9 @@ class LocalHost:
             raise LaunchRefused("tmux is not installed")
         gates = self._gates / session.id
         run_directory = await asyncio.to_thread(self._prepare, session, run, environment, gates)
-        up = os.open(gates / "up", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # For writing as well: when one has written and left, the pipe must not be at its end, and so always
+        # readable, until the other comes.
+        up = os.open(gates / "up", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._close_gate(session.id)
         self._waiting[session.id] = os.open(gates / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
