@@ -22,6 +22,7 @@ QUIET, PRINTING = 80, 20
 ENDS = 2 * QUIET
 ENDS_WITHOUT_WEIGHTS = 40
 WARM_UP = 3.0
+REST = 0.2
 DEADLINE = 30.0
 MOST_P50, MOST_P99 = 0.010, 0.050
 
@@ -68,8 +69,9 @@ def _latencies(amux: Amux, quiet: Sequence[Session], ends: int) -> tuple[list[fl
             for session, pid, other in zip(sessions, pids, bare[start:], strict=False):
                 floor.append(_latency(subscriber, other, str(other)))
                 product.append(_latency(subscriber, pid, session.id))
-                # Always as many as before.
+                # Always as many as before, and a rest: the restart is no part of the next end.
                 session.call("Restart")
+                time.sleep(REST)
         subscriber.close()
     return floor, product
 
