@@ -15,9 +15,10 @@ from pathlib import Path
 import sdnotify
 
 from amuxd import __version__, config, paths, processes, reconcile
-from amuxd.bus.connection import Bus, BusError, NameOwned
+from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.objects import (
     LOG_CONTROL_PATH,
+    QUESTIONS,
     Announcer,
     LogControl,
     ManagerObject,
@@ -40,7 +41,7 @@ from amuxd.watch import Watch
 logger = logging.getLogger(__name__)
 
 OTHER_DAEMON_DEADLINE = 15.0
-DRAIN = 10.0
+DRAIN = 3.0
 
 
 class CannotServe(Exception):
@@ -117,7 +118,7 @@ class Daemon:
         self._notify("STOPPING=1")
         # At once: at a shutdown the machine waits for this, and what callers still wait for comes after.
         await runs.suspend("amuxd was stopped")
-        await server.drain(DRAIN)
+        await server.drain(DRAIN, QUESTIONS)
         supervisor.cancel_tasks()
         await runs.suspend("amuxd was stopped")
         if bus_failure:
@@ -163,8 +164,9 @@ class Daemon:
         interval = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
         while interval:
             # The answer has come through the bus and this loop: only that proves both alive.
-            await bus.ping(interval / 2)
-            self._notify("WATCHDOG=1")
+            with contextlib.suppress(BusTimeout):
+                await bus.ping(interval / 2)
+                self._notify("WATCHDOG=1")
             await asyncio.sleep(interval / 2)
 
     def _notify(self, *lines: str) -> None:
@@ -210,6 +212,8 @@ async def _enclosure(bus: Bus, runtime: Path) -> tuple[Enclosure, str]:
     units = Units(bus)
     try:
         await units.begin()
+    except (BusTimeout, BusLost) as error:
+        raise CannotServe(f"systemd does not answer: {error.message}") from error
     except BusError as error:
         logger.info("no %s (%s): sessions run without units", SYSTEMD, error.message)
         return Bare(runtime / "tmux"), "embedded"

@@ -41,9 +41,5 @@ class LaunchFailed(AmuxError):
     name = "LaunchFailed"
 
 
-class Busy(AmuxError):
-    name = "Busy"
-
-
 class Internal(AmuxError):
     name = "Internal"

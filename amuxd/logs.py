@@ -1,11 +1,9 @@
 """The end of a log as a person would have seen it."""
 
 import re
-import time
 from pathlib import Path
 
 LINES = 20
-REST = 0.1
 LONGEST_LINE = 500
 _TAIL = 64 * 1024
 
@@ -28,14 +26,7 @@ def last_lines(log: Path, count: int = LINES) -> list[str]:
     return lines[-count:]
 
 
-def wait_until_at_rest(log: Path) -> None:
-    """Where the log's writer lives on, because somebody looks at the terminal, its end is that it rests."""
-    size = -1
-    while size != (size := _size(log)):
-        time.sleep(REST)
-
-
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

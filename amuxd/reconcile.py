@@ -1,10 +1,12 @@
 """Brings what the disk says together with what is alive: at the start, and now and then as a net."""
 
 import asyncio
+import contextlib
 import logging
 import select
 
 from amuxd import states
+from amuxd.errors import LaunchFailed
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
@@ -66,9 +68,11 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         if incomplete or runs.host.has_terminal(entry.id):
             entry.settling = runs.supervisor.spawn(runs.settle(entry))
     elif state is State.CREATED:
-        if runs.host.has_terminal(entry.id):
-            # Of the run before: amuxd was killed on the way from that one to this.
-            await runs.host.tear_down(entry.id)
+        if entry.state.run > 1:
+            # amuxd was killed on the way from the run before to this one, which was asked for.
+            await runs.host.tear_down(entry.id, at_once=True)
+            await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
+            runs.supervisor.spawn(_start_again(runs, entry))
     elif entry.state.boot_id != runs.supervisor.boot_id:
         end = End(not_started="the machine went down") if state is State.STARTING else End()
         # Numbers of processes mean something else on this boot.
@@ -86,7 +90,8 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
 
 async def _start_again(runs: Runs, entry: Entry) -> None:
     async with entry.operation:
-        await runs.bring_up(entry)
+        with contextlib.suppress(LaunchFailed):
+            await runs.bring_up(entry)
 
 
 async def _look(runs: Runs, entry: Entry) -> None:
@@ -129,17 +134,21 @@ async def sweep_forever(runs: Runs) -> None:
 
 
 async def sweep(runs: Runs) -> None:
-    poll = select.poll()
-    held = {}
-    for entry in runs.supervisor.registry:
-        if entry.looked_in_vain and not entry.operation.locked():
-            await _try_to_reconcile(runs, entry)
-        elif entry.home is not None:
-            poll.register(entry.home.command_fd, select.POLLIN)
-            held[entry.home.command_fd] = entry
-    gone = {fd for fd, _ in poll.poll(0)}
-    for fd, entry in held.items():
-        entry.checked_at = now()
-        if fd in gone and not entry.ended.is_set() and entry.home is not None:
+    for entry in _ended_unseen(runs):
+        if entry.home is not None:
             logger.warning("the end of %s was missed until now", entry.session.name)
             runs.command_ended(entry, entry.home)
+    for entry in runs.supervisor.registry:
+        if entry.looked_in_vain:
+            async with entry.operation:
+                if entry.looked_in_vain:
+                    await _try_to_reconcile(runs, entry)
+
+
+def _ended_unseen(runs: Runs) -> list[Entry]:
+    poll = select.poll()
+    held = {entry.home.command_fd: entry for entry in runs.supervisor.registry if entry.home is not None}
+    for fd, entry in held.items():
+        entry.checked_at = now()
+        poll.register(fd, select.POLLIN)
+    return [entry for fd, _ in poll.poll(0) if not (entry := held[fd]).ended.is_set()]

@@ -5,12 +5,12 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from amuxd import inotify, processes, states
-from amuxd.errors import Internal, InvalidArgument, InvalidTransition
+from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed, NoSuchSession
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.records import Certificate
@@ -21,6 +21,9 @@ from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impos
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
+
+# How long a killed process may take to go.
+KILLED = 10.0
 
 Result = TypeVar("Result")
 
@@ -34,13 +37,21 @@ class Runs:
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
 
-    async def start(self, entry: Entry) -> None:
+    @contextlib.asynccontextmanager
+    async def _operation(self, entry: Entry) -> AsyncIterator[None]:
+        """One at a time; what waited while the session was removed finds none."""
         async with entry.operation:
+            if self.supervisor.registry.get(entry.id) is not entry:
+                raise NoSuchSession(f"{entry.session.name} was removed")
+            yield
+
+    async def start(self, entry: Entry) -> None:
+        async with self._operation(entry):
             await self.supervisor.request(entry, states.StartRequested(), "start")
             await self.bring_up(entry)
 
     async def restart(self, entry: Entry) -> None:
-        async with entry.operation:
+        async with self._operation(entry):
             if decide(entry.situation, states.RestartRequested()):
                 await self._settled(entry)
             await self.supervisor.request(
@@ -60,15 +71,14 @@ class Runs:
             await self.bring_up(entry)
 
     async def bring_up(self, entry: Entry) -> None:
-        """From starting to running, or to failed with the reason."""
+        """From starting to running, or to failed and LaunchFailed with the reason."""
         try:
             home = await self.host.launch(entry.session, entry.state.run, entry.keeps_terminal)
-        except LaunchRefused as error:
+        except (LaunchRefused, OSError, StoreError) as error:
             await self._give_up(entry, str(error))
-            return
-        except (OSError, StoreError) as error:
-            await self._give_up(entry, f"{error}")
-            return
+        except Exception as error:
+            logger.exception("%s could not be started", entry.session.name)
+            await self._give_up(entry, str(error) or type(error).__name__)
         entry.keeps_terminal = False
         try:
             await self.supervisor.apply(
@@ -83,10 +93,9 @@ class Runs:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
             await self._give_up(entry, str(error))
-            return
         self.take_home(entry, home)
 
-    async def _give_up(self, entry: Entry, why: str) -> None:
+    async def _give_up(self, entry: Entry, why: str) -> NoReturn:
         entry.keeps_terminal = False
         with contextlib.suppress(Exception):
             await self.host.tear_down(entry.id, at_once=True)
@@ -96,6 +105,7 @@ class Runs:
             self.supervisor.spawn(self._give_up_later(entry, why))
             raise Internal(f"{entry.session.name} could not start: {why}; {error}") from error
         await self.supervisor.certify(entry)
+        raise LaunchFailed(f"{entry.session.name} could not start: {why}")
 
     async def _give_up_later(self, entry: Entry, why: str) -> None:
         await asyncio.sleep(RETRY_PAUSE)
@@ -103,7 +113,7 @@ class Runs:
         await self.supervisor.certify(entry)
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
-        async with entry.operation:
+        async with self._operation(entry):
             if entry.id in self._open_shells:
                 # Its run is over: what is left to stop is the shell that stayed open.
                 await self._settled(entry)
@@ -117,17 +127,11 @@ class Runs:
         """From stopping to stopped: the command first, then everything that is left."""
         home = entry.home
         end = End()
-        in_time = True
         try:
-            if home is not None:
-                await self.host.ask_to_end(entry.session, home)
-                in_time = await _happens(entry.ended, grace)
-                if in_time:
-                    await self.host.settle(entry.id)
-            await self.host.tear_down(entry.id, at_once=not in_time)
-            if home is not None:
-                await entry.ended.wait()
-                end = processes.end_of(home.command_fd, home.command) or end
+            if home is None:
+                await self.host.tear_down(entry.id)
+            else:
+                end = await self._end_and_leave(entry, home, grace)
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
             await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
@@ -140,30 +144,48 @@ class Runs:
         await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
         await self.supervisor.certify(entry)
 
+    async def _end_and_leave(self, entry: Entry, home: Home, grace: float) -> End:
+        await self.host.ask_to_end(entry.session, home)
+        if await _happens(entry.ended, grace):
+            # The terminal may be the only one who knows how, and it goes next.
+            end = await self.host.end_of(entry.session, entry.state.run, home)
+            await self.host.settle(entry.id, entry.state.run)
+            await self.host.tear_down(entry.id)
+            return end
+        await self.host.tear_down(entry.id, at_once=True)
+        if not await _happens(entry.ended, KILLED):
+            # It left its unit, for one of its own say.
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
+            if not await _happens(entry.ended, KILLED):
+                raise Internal(f"process {home.command.pid} does not end, though it was killed")
+        return processes.end_of(home.command_fd, home.command) or End()
+
     async def archive(self, entry: Entry) -> None:
-        async with entry.operation:
+        async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
             await self.supervisor.request(entry, states.ArchiveRequested(), "archive")
-            await self._settled(entry)
-            if entry.keeps_terminal:
-                await self._tear_down(entry)
+            await self._leave_nothing(entry)
 
     async def remove(self, entry: Entry, force: bool) -> None:
-        if entry.state.state in LIVE:
-            if not force:
-                raise InvalidTransition(
-                    f"{entry.session.name} is {entry.state.state}: stop it first, or force its removal"
-                )
-            if entry.state.state in {State.RUNNING, State.STALE}:
-                await self.stop(entry, None)
-        async with entry.operation:
+        async with self._operation(entry):
             if entry.state.state in LIVE:
-                raise InvalidTransition(f"{entry.session.name} is {entry.state.state} again")
-            await self._settled(entry)
-            if entry.keeps_terminal:
-                await self._tear_down(entry)
+                if not force:
+                    raise InvalidTransition(
+                        f"{entry.session.name} is {entry.state.state}: stop it first, or force its removal"
+                    )
+                await self.supervisor.request(entry, states.StopRequested(), "stop")
+                await self.bring_down(entry, self.stop_grace)
+            await self._leave_nothing(entry)
             await self.supervisor.forget(entry)
+
+    async def _leave_nothing(self, entry: Entry) -> None:
+        """What a stop could not end, or nobody could look at, must not outlive what is known of it."""
+        await self._settled(entry)
+        if entry.home is not None or entry.keeps_terminal or self.host.has_terminal(entry.id):
+            self.leave_home(entry)
+            await self._tear_down(entry)
 
     def kill(self, entry: Entry, name: str) -> None:
         number = processes.signal_number(name)
@@ -171,7 +193,13 @@ class Runs:
             raise InvalidArgument(f"there is no signal {name!r}")
         if entry.home is None or entry.ended.is_set():
             raise impossible(entry, "kill")
-        signal.pidfd_send_signal(entry.home.command_fd, number)
+        self.host.foresee_kill(entry.home)
+        try:
+            signal.pidfd_send_signal(entry.home.command_fd, number)
+        except PermissionError:
+            raise Internal(f"{entry.session.name} runs as another user, who alone can signal it") from None
+        except ProcessLookupError:
+            raise impossible(entry, "kill") from None
 
     async def send(self, entry: Entry, text: str, enter: bool) -> None:
         await self._ask_terminal(entry, "send", self.host.send(entry.id, text, enter))
@@ -208,6 +236,7 @@ class Runs:
 
     def take_home(self, entry: Entry, home: Home) -> None:
         """Holds on to a live run, and lets its command go."""
+        self.leave_home(entry)
         entry.home = home
         entry.ended.clear()
         entry.looked_in_vain = False
@@ -216,7 +245,11 @@ class Runs:
         self._watch.log(entry.id, log, partial(self._printed, entry))
         if entry.session.shell:
             wrote = partial(self._run_wrote, entry, home)
-            self._shell_directories[entry.id] = self._watch.directory(log.parent, wrote, inotify.MOVED_TO)
+            try:
+                watch = self._watch.directory(log.parent, wrote, inotify.MOVED_TO)
+                self._shell_directories[entry.id] = watch
+            except OSError as error:
+                logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
             # It may have been written while nobody watched.
             wrote(EXIT_STATUS)
         self.host.release(entry.id)
@@ -236,6 +269,8 @@ class Runs:
         entry.activity_hash = digest
 
     def command_ended(self, entry: Entry, home: Home) -> None:
+        if entry.home is not home:
+            return
         entry.ended.set()
         # While it is being stopped, the one who stops it tells of the end, when nothing is left.
         if entry.state.state is not State.STOPPING:
@@ -250,16 +285,18 @@ class Runs:
         if (end := self.host.end_in_shell(entry.session, entry.state.run)) is not None:
             self._watch.forget_process(home.command_fd)
             entry.ended.set()
-            self.supervisor.spawn(self.conclude(entry, end))
+            self.supervisor.spawn(self._tell_end(entry, end, entry.state.run))
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
-        end = await self.host.end_of(entry.session, entry.state.run, home)
+        run = entry.state.run
+        end = await self.host.end_of(entry.session, run, home)
         if entry.state.state is not State.STOPPING:
-            await self.conclude(entry, end)
+            await self._tell_end(entry, end, run)
 
-    async def conclude(self, entry: Entry, end: End) -> None:
-        await self.supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end)
-        self.settle_if_ended(entry)
+    async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
+        """It may take long, on a full disk say: by then the end may be that of an earlier run."""
+        if await self.supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end, run=run):
+            self.settle_if_ended(entry)
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
@@ -268,7 +305,7 @@ class Runs:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
-            await self.host.settle(entry.id)
+            await self.host.settle(entry.id, entry.state.run)
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave_home(entry)
@@ -305,9 +342,10 @@ class Runs:
             os.close(shell)
 
     async def _settled(self, entry: Entry) -> None:
-        if entry.settling is not None:
-            await asyncio.shield(entry.settling)
-            entry.settling = None
+        if (settling := entry.settling) is not None:
+            await asyncio.wait([settling])
+            if entry.settling is settling:
+                entry.settling = None
 
     async def _tear_down(self, entry: Entry) -> None:
         self._let_go_of_shell(entry)

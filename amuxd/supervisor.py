@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from amuxd.errors import AmuxError, Internal, InvalidTransition
-from amuxd.logs import last_lines, wait_until_at_rest
+from amuxd.logs import last_lines, size_of
 from amuxd.records import Certificate, HistoryEntry, RunState, Session
 from amuxd.registry import Entry, Registry
 from amuxd.states import ENDED, End, Fact, State, Transition, decide, possible
@@ -24,6 +25,7 @@ KERNEL = "kernel"
 AMUXD = "amuxd"
 
 RETRY_PAUSE = 5.0
+REST, RESTS = 0.1, 10
 
 Result = TypeVar("Result")
 
@@ -78,10 +80,19 @@ class Supervisor:
     # Changes of state.
 
     async def apply(
-        self, entry: Entry, fact: Fact, by: str, end: End | None = None, **changes: Any
+        self,
+        entry: Entry,
+        fact: Fact,
+        by: str,
+        end: End | None = None,
+        run: int | None = None,
+        **changes: Any,
     ) -> Transition | None:
-        """Brings about what the fact means, step by step: on disk first, in memory next, then told."""
-        return await self._wholly(self._apply(entry, fact, by, end, changes))
+        """Brings about what the fact means, step by step: on disk first, in memory next, then told.
+
+        A fact of a run that is over, named by its number, means nothing any more.
+        """
+        return await self._wholly(self._apply(entry, fact, by, end, run, changes))
 
     async def _wholly(self, change: Coroutine[Any, Any, Result]) -> Result:
         """To the end, also if nobody waits for it any more: disk and memory never disagree."""
@@ -91,11 +102,11 @@ class Supervisor:
         return await asyncio.shield(task)
 
     async def _apply(
-        self, entry: Entry, fact: Fact, by: str, end: End | None, changes: dict[str, Any]
+        self, entry: Entry, fact: Fact, by: str, end: End | None, run: int | None, changes: dict[str, Any]
     ) -> Transition | None:
         last = None
         async with entry.writing:
-            while transition := decide(entry.situation, fact):
+            while run in (None, entry.state.run) and (transition := decide(entry.situation, fact)):
                 await self._write(entry, transition, by, end, changes)
                 last = transition
         return last
@@ -228,7 +239,7 @@ class Supervisor:
             return
         log = self.store.log(entry.id, entry.certificate.run)
         if entry.keeps_terminal:
-            await self.on_disk(wait_until_at_rest, log)
+            await self._wait_until_at_rest(log)
         lines = await self.on_disk(last_lines, log)
         certificate = replace(entry.certificate, last_lines=lines, complete=True)
         try:
@@ -238,6 +249,14 @@ class Supervisor:
             self.spawn(self._certify_later(entry))
         else:
             entry.certificate = certificate
+
+    async def _wait_until_at_rest(self, log: Path) -> None:
+        """Where the terminal stays, its log has no end: whatever prints on is not the command any more."""
+        size = -1
+        for _ in range(RESTS):
+            if size == (size := await self.on_disk(size_of, log)):
+                return
+            await asyncio.sleep(REST)
 
     async def _certify_later(self, entry: Entry) -> None:
         await asyncio.sleep(RETRY_PAUSE)

@@ -111,13 +111,14 @@ class Watch:
 
     def _on_beat(self) -> None:
         self._beat = None
-        quiet = {key for key in self._busy if not self._look(self._logs[key])}
+        looked = {key: self._look(self._logs[key]) for key in self._busy}
+        # One that is missing is being rotated.
+        quiet = {key for key, grew in looked.items() if not grew and self._logs[key].path.exists()}
         self._busy -= quiet
         if self._busy:
             self._beat = self._loop.call_later(BEAT, self._on_beat)
         for key in quiet:
-            if self._logs[key].path.exists():
-                self._arm(key, self._logs[key])
+            self._arm(key, self._logs[key])
 
 
 def _size(path: Path) -> int:

@@ -58,8 +58,10 @@ passes "All tests on $("$bin/python" -V)" "$bin/pytest" -n "$workers"
 # The unit tests, and of the others those that depend most on Python and the packages, on each Python; with the
 # oldest packages where Debian 12 has them.
 core=(tests/unit)
-for file in tests/integration/test_{bus,cli,daemon,ends,session}*.py; do
-    [[ ! -e $file ]] || core+=("$file")
+for subject in bus cli ends logs restart shell stop; do
+    files=(tests/integration/test_"$subject"*.py)
+    [[ -e ${files[0]} ]] || die "There is no test of: $subject"
+    core+=("${files[@]}")
 done
 on_python() {
     local version=$1 dependencies=$2 python

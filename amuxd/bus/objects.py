@@ -1,5 +1,6 @@
 """The manager, the sessions and the log control, as others see them on the bus."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,13 +10,15 @@ from amuxd.bus.interface import load, snake
 from amuxd.bus.options import nothing_left, session_from, take
 from amuxd.bus.server import Server
 from amuxd.bus.values import Typed
-from amuxd.errors import InvalidArgument, InvalidTransition
+from amuxd.errors import InvalidArgument, InvalidTransition, LaunchFailed
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
 from amuxd.records import Certificate
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
 
+# What changes nothing is answered to the last.
+QUESTIONS = frozenset({"GetSession", "ListSessions", "History", "Certificate", "Capture", "AttachCommand"})
 LOG_CONTROL_PATH = "/org/freedesktop/LogControl1"
 
 MANAGER = load(MANAGER_INTERFACE)
@@ -117,7 +120,9 @@ class ManagerObject:
         finally:
             registry.forget_promise(promised)
         if start:
-            await self._runs.start(entry)
+            # A command that cannot be started leaves a session that says why.
+            with contextlib.suppress(LaunchFailed):
+                await self._runs.start(entry)
         return path_of(entry.id)
 
     async def get_session(self, name: str) -> str:

@@ -9,6 +9,15 @@ from amuxd.errors import InvalidArgument
 from amuxd.records import Limits, ResumePolicy, Session
 from amuxd.supervisor import now
 
+# systemd counts in 64 bits, and a quota in microseconds a second.
+_LARGEST = {
+    "memory_max": 2**64 - 1,
+    "memory_high": 2**64 - 1,
+    "cpu_quota": 2**32 - 1,
+    "cpu_weight": 10_000,
+    "tasks_max": 2**64 - 1,
+}
+
 
 def take(options: dict[str, Any], name: str, kind: type, default: Any) -> Any:
     if name not in options:
@@ -58,11 +67,15 @@ def session_from(session_id: str, command: Sequence[str], options: dict[str, Any
     return session
 
 
-def _environment(environment: dict[str, str]) -> dict[str, str]:
+def _environment(environment: dict[object, object]) -> dict[str, str]:
+    checked = {}
     for name, value in environment.items():
-        if not name or "=" in name or "\0" in name + str(value):
-            raise InvalidArgument(f"{name!r} cannot be the name of a variable")
-    return environment
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgument(f"a variable is text, and {name!r} cannot be {value!r}")
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidArgument(f"{name!r} cannot be a variable")
+        checked[name] = value
+    return checked
 
 
 def _limits(options: dict[str, Any]) -> Limits:
@@ -73,9 +86,8 @@ def _limits(options: dict[str, Any]) -> Limits:
         cpu_weight=take(options, "cpu_weight", int, None),
         tasks_max=take(options, "tasks_max", int, None),
     )
-    if limits.cpu_weight is not None and not 1 <= limits.cpu_weight <= 10_000:
-        raise InvalidArgument(f"cpu_weight must be from 1 to 10000, not {limits.cpu_weight}")
-    for name in ("memory_max", "memory_high", "cpu_quota", "tasks_max"):
-        if getattr(limits, name) == 0:
-            raise InvalidArgument(f"{name} must be more than 0")
+    for name, largest in _LARGEST.items():
+        value = getattr(limits, name)
+        if value is not None and not 1 <= value <= largest:
+            raise InvalidArgument(f"{name} must be from 1 to {largest}, not {value}")
     return limits

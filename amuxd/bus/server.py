@@ -1,7 +1,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class Server:
         self._properties = Properties(bus, self._tree)
         self._running: dict[asyncio.Task[Any], tuple[Call, Method]] = {}
         self._stopping = False
+        self._still_answered: Collection[str] = ()
         bus.set_handler(self._handle)
 
     def export(self, path: str, *implementations: Implementation, announce: bool = True) -> None:
@@ -59,8 +60,9 @@ class Server:
         """The properties of an object as an a{sv}, to be put into a reply as it is."""
         return property_map(self._tree.at(path)[interface_name], names)
 
-    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109
+    async def drain(self, timeout: float, still_answered: Collection[str] = ()) -> None:  # noqa: ASYNC109
         self._stopping = True
+        self._still_answered = still_answered
         if self._running:
             await asyncio.wait(self._running, timeout=timeout)
         late = list(self._running)
@@ -95,7 +97,7 @@ class Server:
             )
         if implementation is None:
             return method, self._standard(call.path, call.member), call.body
-        if self._stopping:
+        if self._stopping and call.member not in self._still_answered:
             raise Internal(STOPPING)
         return method, getattr(implementation, snake(call.member)), to_python(call.signature, call.body)
 

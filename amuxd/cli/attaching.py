@@ -26,7 +26,8 @@ def attach_to(client: Client, path: str) -> None:
     session = client.properties(path)
     if os.environ.get("AMUX_SESSION_ID") == session["Id"]:
         raise NotPossible(f"this terminal is {sessions.label(session)} itself")
-    if session["State"] == "running":
+    if session["State"] == "running" or session["HostAlive"] == "alive":
+        # After its end too there may be a terminal to look around in: a shell that stayed open.
         _take(client, path)
     what = f"{sessions.label(session)} is {_state(session)}"
     if not _is_at_terminal():

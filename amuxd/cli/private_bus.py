@@ -82,6 +82,8 @@ def _start(socket: Path, directory: Path) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # In a session it would else carry that session's mark, and end with it.
+            env={name: value for name, value in os.environ.items() if not name.startswith("AMUX_")},
             timeout=_START_TIMEOUT,
             check=False,
         )

@@ -70,8 +70,10 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
 
 
 def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: bool, quiet: bool) -> int:
-    _introduce(session, quiet, hint=not attach and not wait)
-    if _could_not_start(session):
+    started = not _could_not_start(session)
+    if started or quiet:
+        _introduce(session, quiet, hint=not attach and not wait)
+    if not started:
         raise Failure(f"{sessions.label(session)}: {session['Reason'] or 'could not start'}")
     if attach:
         from amuxd.cli.attaching import attach_to

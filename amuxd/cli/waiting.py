@@ -51,6 +51,7 @@ def ends(
 ) -> dict[str, int]:
     """The exit code of each, by its path, the first that ended first. The client is subscribed already."""
     codes: dict[str, int] = {}
+    ended_as: dict[str, str] = {}
     deadline = None if timeout is None else monotonic() + timeout
     try:
         # What was said so far is seen while we wait.
@@ -71,7 +72,7 @@ def ends(
             if signal and is_owner_change(signal):
                 back_by = _look(client, waited, codes) if signal.body[2] else now + _PATIENCE
             elif signal:
-                _take_in(client, signal, waited, codes)
+                _take_in(signal, waited, ended_as, codes)
     except KeyboardInterrupt:
         left = [path for path in waited if path not in codes]
         raise Interrupted(_still(waited, codes), f"amux attach {left[0].rpartition('/')[2]}") from None
@@ -99,21 +100,20 @@ def _look(client: Client, waited: dict[str, str], codes: dict[str, int]) -> floa
     return None
 
 
-def _take_in(client: Client, signal: Signal, waited: dict[str, str], codes: dict[str, int]) -> None:
+def _take_in(signal: Signal, waited: dict[str, str], ended_as: dict[str, str], codes: dict[str, int]) -> None:
     if signal.member == "SessionStateChanged":
-        path, _, _, _, new, _, run = signal.body
-        if path in waited and path not in codes and new in sessions.ENDED:
-            codes[path] = _code_of_run(client, path, new, run)
+        path, new = signal.body[0], signal.body[4]
+        ended_as[path] = new
+        if path in waited and new == "archived":
+            codes.setdefault(path, _code(new, -1, ""))
+    elif signal.member == "SessionExited":
+        path, _, _, exit_code, name, _ = signal.body
+        if path in waited:
+            codes.setdefault(path, _code(ended_as.get(path, "failed"), exit_code, name))
     elif signal.member == "InterfacesRemoved":
         path = signal.body[0]
         if path in waited and path not in codes:
             raise Failure(f"{waited[path]} was removed", exit_code=failures.NO_SUCH_SESSION)
-
-
-def _code_of_run(client: Client, path: str, state: str, run: int) -> int:
-    """Of the run that ended: by now the session may be in another."""
-    certificate = client.certificate(path, run)
-    return _code(state, certificate.get("exit_code", -1), certificate.get("signal", ""))
 
 
 def _code(state: str, exit_code: int, signal: str) -> int:

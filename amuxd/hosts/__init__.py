@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from amuxd.records import Process, RunState, Session
-from amuxd.states import End, Liveness
+from amuxd.states import End
 
 # The file in a run's directory that a shell leaves the code of its command in.
 EXIT_STATUS = "exit_status"
@@ -14,6 +14,10 @@ EXIT_STATUS = "exit_status"
 
 class LaunchRefused(Exception):
     """The command was not started, and the message says why."""
+
+
+class StopRefused(Exception):
+    """Something of the session lives on."""
 
 
 @dataclass
@@ -84,8 +88,6 @@ class Enclosure(Protocol):
 
     async def kill(self, session_id: str) -> None: ...
 
-    async def liveness(self, session_id: str) -> Liveness: ...
-
     async def is_ending(self, session_id: str) -> bool:
         """Whether all of it is being ended, by somebody who is not amuxd."""
 
@@ -110,15 +112,15 @@ class Host(Protocol):
     def has_terminal(self, session_id: str) -> bool:
         """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""
 
-    async def settle(self, session_id: str) -> None:
+    async def settle(self, session_id: str, run: int) -> None:
         """Returns once the terminal has passed on all that was printed; tear_down() then ends the log."""
 
     async def ask_to_end(self, session: Session, home: Home) -> None: ...
 
+    def foresee_kill(self, home: Home) -> None: ...
+
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         """Returns when no process is left."""
-
-    async def liveness(self, session_id: str) -> Liveness: ...
 
     async def attached(self, session_id: str) -> int: ...
 

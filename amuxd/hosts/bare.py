@@ -10,7 +10,6 @@ import psutil
 from amuxd.hosts import LaunchRefused, ServerEnd
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable, run
 from amuxd.records import Session
-from amuxd.states import Liveness
 
 MARK = "AMUX_SESSION_ID"
 GRACE = 5.0
@@ -47,9 +46,6 @@ class Bare:
 
     async def kill(self, session_id: str) -> None:
         await asyncio.to_thread(self._signal_all, session_id)
-
-    async def liveness(self, session_id: str) -> Liveness:
-        return await asyncio.to_thread(lambda: Liveness.ALIVE if self._members(session_id) else Liveness.DEAD)
 
     async def is_ending(self, session_id: str) -> bool:
         return False

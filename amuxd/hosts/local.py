@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -35,16 +34,20 @@ from amuxd.hosts.tmux import (
     server_command,
     session_command,
 )
+from amuxd.logs import size_of
 from amuxd.paths import ensure_private
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
-from amuxd.states import End, Liveness
+from amuxd.states import End
 from amuxd.store import Store
 
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
 STATUS_DEADLINE = 2.0
+HELD_OPEN = 0.3
 
 
 class LocalHost:
@@ -76,9 +79,6 @@ class LocalHost:
 
     async def attached(self, session_id: str) -> int:
         return await self._terminal(session_id).clients()
-
-    async def liveness(self, session_id: str) -> Liveness:
-        return await self._enclosure.liveness(session_id)
 
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         environment = _environment(session, self._runtime)
@@ -181,13 +181,10 @@ class LocalHost:
             os.close(command_fd)
         if (refusal := self._refusal(session, state.run)) is not None:
             return Ended(refusal)
-        try:
-            dead, status, number = await self._terminal(session.id).pane()
-        except TmuxUnreachable as error:
-            return Unknown(str(error)) if processes.identify(state.server.pid) == state.server else Gone()
-        except TmuxRefused:
-            return Gone()
-        return Ended(_end_by_tmux(status, number)) if dead else Gone()
+        if processes.is_dying(state.server):
+            return Ended(End(terminal_died="while nobody watched")) if command_fd is not None else Gone()
+        end = await self._end_from_tmux(session.id, state.server)
+        return Ended(end) if end.known else Unknown("its terminal does not tell how it ended")
 
     def _refusal(self, session: Session, run: int) -> End | None:
         """What the run itself wrote down of why it never began."""
@@ -213,7 +210,7 @@ class LocalHost:
         if await self._server_ends_too(session.id, home, end):
             return await self._end_with_server(session, home, end or End())
         if end is None:
-            end = await self._end_from_tmux(session.id)
+            end = await self._end_from_tmux(session.id, home.server)
         if end.code == 127 and (refusal := self._refusal(session, run)):
             return refusal
         if end.signal == "SIGKILL" and _memory_kills(home.server) > home.memory_kills:
@@ -252,34 +249,52 @@ class LocalHost:
             how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
         return End(end.code, end.signal, end.core_dumped, terminal_died=how)
 
-    async def _end_from_tmux(self, session_id: str) -> End:
-        """On kernels that forget a reaped process tmux is the one who knows."""
+    async def _end_from_tmux(self, session_id: str, server: Process) -> End:
+        """On kernels that forget a reaped process tmux is the one who knows, if it has heard of it yet."""
         terminal = self._terminal(session_id)
-        with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
-            async for status, number in _until_dead(terminal, STATUS_DEADLINE):
-                if status or number:
-                    return _end_by_tmux(status, number)
+        pause = 0.01
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PANE_DEADLINE):
+                while not processes.is_dying(server):
+                    with contextlib.suppress(TmuxUnreachable, TmuxRefused):
+                        _, status, number = await terminal.pane()
+                        if status or number:
+                            return _end_by_tmux(status, number)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, 1.0)
         return End()
 
-    async def settle(self, session_id: str) -> None:
+    async def settle(self, session_id: str, run: int) -> None:
         terminal = self._terminal(session_id)
+        log = self._store.log(session_id, run)
+        size, pause = -1, 0.01
         with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
-            # tmux calls a pane dead only when it has passed on all that was printed.
-            async for _ in _until_dead(terminal):
-                break
+            async with asyncio.timeout(PANE_DEADLINE):
+                while True:
+                    # tmux calls a pane dead only when it has passed on all that was printed.
+                    dead, status, number = await terminal.pane()
+                    if dead:
+                        return
+                    # Somebody whom the command left behind holds the terminal open, and has nothing to say.
+                    if (status or number) and pause > HELD_OPEN and size == size_of(log):
+                        return
+                    size = size_of(log)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, 1.0)
 
     async def ask_to_end(self, session: Session, home: Home) -> None:
-        targets = [home.command.pid]
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(home.command_fd, signal.SIGTERM)
         if session.shell:
-            with contextlib.suppress(psutil.Error):
-                children = psutil.Process(home.command.pid).children(recursive=True)
-                targets = [child.pid for child in children] + targets
-        for pid in targets:
+            await asyncio.to_thread(_terminate_children, home.command.pid)
+        # Interactive shells ignore SIGTERM; a terminal that hangs up is what ends them.
+        if _is_interactive_shell(session) and processes.ignores(home.command.pid, signal.SIGTERM):
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGTERM)
-                # Interactive shells ignore SIGTERM; a terminal that hangs up is what ends them.
-                if processes.ignores(pid, signal.SIGTERM) and not processes.ignores(pid, signal.SIGHUP):
-                    os.kill(pid, signal.SIGHUP)
+                signal.pidfd_send_signal(home.command_fd, signal.SIGHUP)
+
+    def foresee_kill(self, home: Home) -> None:
+        """What the kernel killed for memory until now is not what the next signal does."""
+        home.memory_kills = _memory_kills(home.server)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._close_gate(session_id)
@@ -293,6 +308,19 @@ class LocalHost:
         for leftover in (f"{session_id}.sock", f"{session_id}.conf"):
             (self._tmux_directory / leftover).unlink(missing_ok=True)
         (self.attached_directory / session_id).unlink(missing_ok=True)
+
+
+def _terminate_children(pid: int) -> None:
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.terminate()
+
+
+def _is_interactive_shell(session: Session) -> bool:
+    name, *arguments = session.command
+    flags_only = all(a.startswith("-") and "c" not in a for a in arguments)
+    return session.shell or (name.rpartition("/")[2] in _SHELLS and flags_only)
 
 
 def _environment(session: Session, runtime: Path) -> dict[str, str]:
@@ -393,18 +421,6 @@ async def _readable_within(fd: int, deadline: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-async def _until_dead(terminal: Terminal, deadline: float = PANE_DEADLINE) -> AsyncIterator[tuple[str, str]]:
-    """Yields code and signal once the pane is dead, and again while tmux has neither."""
-    pause = 0.01
-    async with asyncio.timeout(deadline):
-        while True:
-            dead, status, number = await terminal.pane()
-            if dead:
-                yield status, number
-            await asyncio.sleep(pause)
-            pause *= 2
 
 
 def _end_by_tmux(status: str, number: str) -> End:

@@ -218,8 +218,12 @@ _libtmux_threads = ThreadPoolExecutor(4, "tmux")
 async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
     def ask() -> tuple[list[str], list[str]]:
         from libtmux import Server
+        from libtmux.exc import LibTmuxException
 
-        answer = Server(socket_path=str(socket)).cmd(*arguments)
+        try:
+            answer = Server(socket_path=str(socket)).cmd(*arguments)
+        except LibTmuxException as error:
+            raise TmuxUnreachable(f"tmux could not be run: {error or type(error).__name__}") from error
         return list(answer.stdout), list(answer.stderr)
 
     asked = asyncio.get_running_loop().run_in_executor(_libtmux_threads, ask)

@@ -8,10 +8,9 @@ from typing import Any
 
 from amuxd.bus.connection import Bus, BusError, Match, Signal, Subscription
 from amuxd.bus.values import Typed
-from amuxd.hosts import LaunchRefused, ServerEnd
+from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused
 from amuxd.processes import signal_name
 from amuxd.records import Session
-from amuxd.states import Liveness
 
 SYSTEMD = "org.freedesktop.systemd1"
 PATH = "/org/freedesktop/systemd1"
@@ -96,7 +95,9 @@ class Units:
     async def stop(self, session_id: str) -> None:
         unit = self.unit(session_id)
         try:
-            await self._job("StopUnit", "ss", unit, "replace")
+            result = await self._job("StopUnit", "ss", unit, "replace")
+            if result != "done":
+                raise StopRefused(f"{unit} does not end ({result})")
         except BusError as error:
             if not error.name.endswith(".NoSuchUnit"):
                 raise
@@ -108,12 +109,6 @@ class Units:
         except BusError as error:
             if not error.name.endswith(".NoSuchUnit"):
                 raise
-
-    async def liveness(self, session_id: str) -> Liveness:
-        state = await self._active_state(session_id)
-        if not state:
-            return Liveness.UNKNOWN
-        return Liveness.DEAD if state in _ENDED else Liveness.ALIVE
 
     async def is_ending(self, session_id: str) -> bool:
         return await self._active_state(session_id) in {*_ENDED, "deactivating"}
