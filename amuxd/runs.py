@@ -149,7 +149,7 @@ class Runs:
         if await _happens(entry.ended, grace):
             # The terminal may be the only one who knows how, and it goes next.
             end = await self.host.end_of(entry.session, entry.state.run, home)
-            await self.host.settle(entry.id, entry.state.run)
+            await self.host.drain(entry.id, entry.state.run)
             await self.host.tear_down(entry.id)
             return end
         await self.host.tear_down(entry.id, at_once=True)
@@ -272,9 +272,7 @@ class Runs:
         if entry.home is not home:
             return
         entry.ended.set()
-        # While it is being stopped, the one who stops it tells of the end, when nothing is left.
-        if entry.state.state is not State.STOPPING:
-            self.supervisor.spawn(self._conclude(entry, home))
+        self.supervisor.spawn(self._conclude(entry, home))
 
     def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
         """The command in a shell has ended, and the shell lives on."""
@@ -289,13 +287,19 @@ class Runs:
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
         run = entry.state.run
-        end = await self.host.end_of(entry.session, run, home)
         if entry.state.state is not State.STOPPING:
-            await self._tell_end(entry, end, run)
+            await self._tell_end(entry, await self.host.end_of(entry.session, run, home), run)
 
     async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
         """It may take long, on a full disk say: by then the end may be that of an earlier run."""
-        if await self.supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end, run=run):
+        told = await self.supervisor.apply_surely(
+            # While it is being stopped, the one who stops it tells of the end, when nothing is left.
+            *(entry, states.CommandEnded(end), KERNEL),
+            end=end,
+            run=run,
+            unless=State.STOPPING,
+        )
+        if told:
             self.settle_if_ended(entry)
 
     def settle_if_ended(self, entry: Entry) -> None:
@@ -305,12 +309,14 @@ class Runs:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
-            await self.host.settle(entry.id, entry.state.run)
+            await self.host.drain(entry.id, entry.state.run)
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave_home(entry)
         if not entry.keeps_terminal:
             await self._tear_down(entry)
+        elif entry.id not in self._open_shells:
+            await self.host.show_end(entry.id, f"Process {entry.state.reason}.")
         await self.supervisor.certify(entry)
         self.supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -319,7 +325,9 @@ class Runs:
         state = entry.state
         if not entry.session.shell or state.state not in {State.COMPLETED, State.FAILED}:
             return False
-        if state.command is None or state.server is None or processes.is_dying(state.server):
+        if state.command is None or state.server is None:
+            return False
+        if processes.is_dying(state.command) or processes.is_dying(state.server):
             return False
         shell = processes.open_process(state.command)
         if shell is None:

@@ -86,13 +86,18 @@ class Supervisor:
         by: str,
         end: End | None = None,
         run: int | None = None,
+        unless: State | None = None,
         **changes: Any,
     ) -> Transition | None:
         """Brings about what the fact means, step by step: on disk first, in memory next, then told.
 
         A fact of a run that is over, named by its number, means nothing any more.
         """
-        return await self._wholly(self._apply(entry, fact, by, end, run, changes))
+
+        def means_something() -> bool:
+            return run in (None, entry.state.run) and entry.state.state is not unless
+
+        return await self._wholly(self._apply(entry, fact, by, end, means_something, changes))
 
     async def _wholly(self, change: Coroutine[Any, Any, Result]) -> Result:
         """To the end, also if nobody waits for it any more: disk and memory never disagree."""
@@ -102,11 +107,17 @@ class Supervisor:
         return await asyncio.shield(task)
 
     async def _apply(
-        self, entry: Entry, fact: Fact, by: str, end: End | None, run: int | None, changes: dict[str, Any]
+        self,
+        entry: Entry,
+        fact: Fact,
+        by: str,
+        end: End | None,
+        means_something: Callable[[], bool],
+        changes: dict[str, Any],
     ) -> Transition | None:
         last = None
         async with entry.writing:
-            while run in (None, entry.state.run) and (transition := decide(entry.situation, fact)):
+            while means_something() and (transition := decide(entry.situation, fact)):
                 await self._write(entry, transition, by, end, changes)
                 last = transition
         return last

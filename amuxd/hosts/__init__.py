@@ -112,8 +112,10 @@ class Host(Protocol):
     def has_terminal(self, session_id: str) -> bool:
         """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""
 
-    async def settle(self, session_id: str, run: int) -> None:
-        """Returns once the terminal has passed on all that was printed; tear_down() then ends the log."""
+    async def drain(self, session_id: str, run: int) -> None:
+        """Returns once all that the run printed is in its log."""
+
+    async def show_end(self, session_id: str, text: str) -> None: ...
 
     async def ask_to_end(self, session: Session, home: Home) -> None: ...
 

@@ -1,24 +1,32 @@
 """Runs in the pane, by itself: launch.py RUN-DIRECTORY GATES. Kept to what starts fast.
 
-The command waits behind a gate until amuxd holds its process and has written down that it runs, so that no end
-comes too early to be seen. Its parent becomes a cat that never reaps it: however long amuxd is away, the kernel
-keeps how it ended. The cat prints what amuxd writes into the last gate, and the terminal is over when it ends;
-so the log has an end, and all that the command printed comes before it.
+The command waits behind a gate until amuxd holds its process and has written down that it runs, so that no
+end comes too early to be seen. Its parent becomes a cat that never reaps it: however long amuxd is away, the
+kernel keeps how it ended. The cat prints what amuxd writes into the last gate, which is how the log gets an
+end that comes after all that the command printed; and when the cat goes, the terminal is over.
 """
 
+import errno
 import os
 import signal
 import sys
 
+GO = b"go\n"
+
 
 def main() -> None:
     run, gates = sys.argv[1:]
-    directory, *command = _read(f"{run}/command").split(b"\0")
+    directory, search, *command = _read(os.open(f"{run}/command", os.O_RDONLY)).split(b"\0")
+    # Opened before amuxd is told that it may open the gate: what it says must find somebody here.
+    gate = os.open(f"{gates}/gate", os.O_RDONLY)
     child = os.fork()
     if child:
         _stay(gates, child)
     else:
-        _become(run, gates, directory, command)
+        _wait(gates, gate)
+        # The terminal server gives its own client's.
+        os.environb[b"PATH"] = search
+        _become(run, directory, command)
 
 
 def _stay(gates: str, child: int) -> None:
@@ -26,39 +34,61 @@ def _stay(gates: str, child: int) -> None:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     _write(f"{gates}/up", b"%d %d\n" % (child, os.getppid()))
+    os.environ["PATH"] = os.defpath
     os.execvp("cat", ["cat", f"{gates}/end"])
 
 
-def _become(run: str, gates: str, directory: bytes, command: list[bytes]) -> None:
+def _wait(gates: str, gate: int) -> None:
+    # A gate that closes without a word is an amuxd that went away: the next one opens it.
+    while _read(gate, len(GO)) != GO:
+        gate = os.open(f"{gates}/gate", os.O_RDONLY)
+
+
+def _become(run: str, directory: bytes, command: list[bytes]) -> None:
     # Python ignores these, and what is ignored stays so.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    # A gate that closes without a word is an amuxd that went away: the next one opens it.
-    while _read(f"{gates}/gate", 3) != b"go\n":
-        pass
-    doing = "the directory cannot be entered"
+    doing = f"the directory {os.fsdecode(directory)} cannot be entered"
     try:
         os.chdir(directory)
         doing = f"{os.fsdecode(command[0])} cannot be run"
-        os.execvp(command[0], command)
+        _execute(command)
     except OSError as error:
-        _write(f"{run}/not_started", f"{doing}: {os.strerror(error.errno or 0)}\n".encode())
+        why = os.strerror(error.errno or 0)
+        if error.errno == errno.ENOENT and os.path.exists(_found(command[0])):  # noqa: PTH110
+            why = "its interpreter is missing"
+        _write(f"{run}/not_started", f"{doing}: {why}\n".encode(errors="replace"))
         os._exit(127)
 
 
-def _read(path: str, size: int = 1 << 22) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _execute(command: list[bytes]) -> None:
     try:
-        data = b""
-        while len(data) < size and (more := os.read(fd, size - len(data))):
-            data += more
-        return data
-    finally:
-        os.close(fd)
+        os.execvp(command[0], command)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        # A script that does not say who runs it is the shell's, as everywhere.
+        os.execv("/bin/sh", [b"sh", _found(command[0]), *command[1:]])
+
+
+def _found(program: bytes) -> bytes:
+    if b"/" in program:
+        return program
+    places = os.environb.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+    paths = [(place or b".") + b"/" + program for place in places]
+    return next((path for path in paths if os.access(path, os.X_OK)), program)
+
+
+def _read(fd: int, size: int = 1 << 22) -> bytes:
+    data = b""
+    while len(data) < size and (more := os.read(fd, size - len(data))):
+        data += more
+    os.close(fd)
+    return data
 
 
 def _write(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     os.write(fd, data)
     os.close(fd)
 

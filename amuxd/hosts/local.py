@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from amuxd.hosts import (
     Gone,
     Home,
     LaunchRefused,
-    Unknown,
 )
 from amuxd.hosts.tmux import (
     SERVER_ENVIRONMENT,
@@ -29,6 +29,7 @@ from amuxd.hosts.tmux import (
     TmuxRefused,
     TmuxUnreachable,
     configuration,
+    literal,
     program,
     respawn_arguments,
     server_command,
@@ -47,7 +48,9 @@ PANE_DEADLINE = 30.0
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
 STATUS_DEADLINE = 2.0
-HELD_OPEN = 0.3
+TAIL = 4096
+# A word to the terminal that no terminal knows, and so shows.
+END_OF_LOG = b"\x1b]7702;amux;end\x1b\\"
 
 
 class LocalHost:
@@ -61,6 +64,7 @@ class LocalHost:
         self.log_cap = log_cap
         self._scripts = Path(str(files("amuxd.hosts")))
         self._waiting: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
 
     def unit(self, session_id: str) -> str:
         return self._enclosure.unit(session_id)
@@ -106,19 +110,30 @@ class LocalHost:
         run_directory = self._store.prepare_run(session.id, run)
         for leftover in ("not_started", EXIT_STATUS):
             (run_directory / leftover).unlink(missing_ok=True)
-        _write_private(run_directory / "command", _command(session, environment))
+        _write_private(run_directory / "command", self._command(session, environment, run_directory))
         marker = self.attached_directory / session.id
         _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker))
         shutil.rmtree(gates, ignore_errors=True)
         ensure_private(gates)
-        for name in ("gate", "up"):
+        for name in ("gate", "up", "end"):
             os.mkfifo(gates / name, 0o600)
         return run_directory
+
+    def _command(self, session: Session, environment: dict[str, str], run_directory: Path) -> str:
+        """What launch.py reads: the directory, the PATH, and the command word by word."""
+        words = session.command
+        if session.shell:
+            # One word is a line for the shell; several are a command as they stand.
+            line = words[0] if len(words) == 1 else shlex.join(words)
+            script = str(self._scripts / "shell.sh")
+            words = ["/bin/sh", script, str(run_directory), _shell(environment), line]
+        return "\0".join([session.directory, environment.get("PATH", os.defpath), *words])
 
     async def _start(
         self, tmux: str, session: Session, run_directory: Path, gates: Path, keep_terminal: bool
     ) -> None:
-        pane = ["/bin/sh", str(self._scripts / "launch.sh"), str(run_directory), str(gates)]
+        # Isolated from the session's environment, and without the packages that it has no use for.
+        pane = [sys.executable, "-I", "-S", str(self._scripts / "launch.py"), str(run_directory), str(gates)]
         logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
         logger += [str(self.log_cap), str(gates / "up")]
         if keep_terminal:
@@ -172,19 +187,22 @@ class LocalHost:
         if (told := self.end_in_shell(session, state.run)) is not None:
             return Ended(told)
         command_fd = processes.open_process(state.command)
-        if command_fd is not None:
-            server_fd = processes.open_process(state.server)
-            if server_fd is not None:
-                await self._enclosure.watch(session.id)
-                kills = _memory_kills(state.server)
-                return Alive(Home(state.command, state.server, command_fd, server_fd, kills))
-            os.close(command_fd)
-        if (refusal := self._refusal(session, state.run)) is not None:
-            return Ended(refusal)
-        if processes.is_dying(state.server):
-            return Ended(End(terminal_died="while nobody watched")) if command_fd is not None else Gone()
-        end = await self._end_from_tmux(session.id, state.server)
-        return Ended(end) if end.known else Unknown("its terminal does not tell how it ended")
+        if command_fd is None:
+            refusal = self._refusal(session, state.run)
+            return Ended(refusal) if refusal else Gone()
+        server_fd = processes.open_process(state.server)
+        home = Home(state.command, state.server, command_fd, -1 if server_fd is None else server_fd)
+        if processes.is_dying(state.command):
+            # Nobody reaps it while its terminal stands.
+            end = processes.end_of(command_fd, state.command) or End()
+            home.close()
+            return Ended(self._refusal(session, state.run) or end if end.code == 127 else end)
+        if server_fd is None:
+            home.close()
+            return Ended(End(terminal_died="while nobody watched"))
+        home.memory_kills = _memory_kills(state.server)
+        await self._enclosure.watch(session.id)
+        return Alive(home)
 
     def _refusal(self, session: Session, run: int) -> End | None:
         """What the run itself wrote down of why it never began."""
@@ -210,7 +228,7 @@ class LocalHost:
         if await self._server_ends_too(session.id, home, end):
             return await self._end_with_server(session, home, end or End())
         if end is None:
-            end = await self._end_from_tmux(session.id, home.server)
+            return End()
         if end.code == 127 and (refusal := self._refusal(session, run)):
             return refusal
         if end.signal == "SIGKILL" and _memory_kills(home.server) > home.memory_kills:
@@ -232,7 +250,7 @@ class LocalHost:
             return True
         if end.signal == "SIGHUP":
             try:
-                await self._terminal(session_id).pane()
+                await self._terminal(session_id).ask()
             except (TmuxUnreachable, TmuxRefused):
                 return await _readable_within(home.server_fd, STATUS_DEADLINE)
         return processes.is_dying(home.server)
@@ -249,38 +267,38 @@ class LocalHost:
             how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
         return End(end.code, end.signal, end.core_dumped, terminal_died=how)
 
-    async def _end_from_tmux(self, session_id: str, server: Process) -> End:
-        """On kernels that forget a reaped process tmux is the one who knows, if it has heard of it yet."""
-        terminal = self._terminal(session_id)
-        pause = 0.01
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PANE_DEADLINE):
-                while not processes.is_dying(server):
-                    with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-                        _, status, number = await terminal.pane()
-                        if status or number:
-                            return _end_by_tmux(status, number)
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, 1.0)
-        return End()
-
-    async def settle(self, session_id: str, run: int) -> None:
-        terminal = self._terminal(session_id)
+    async def drain(self, session_id: str, run: int) -> None:
+        """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
+        the log is whole, and it is taken out again.
+        """
+        self._let_go_of_end(session_id)
+        try:
+            path = self._gates / session_id / "end"
+            self._ends[session_id] = end = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.write(end, END_OF_LOG)
+        except OSError:
+            # The terminal is gone, and its log with it.
+            return
         log = self._store.log(session_id, run)
-        size, pause = -1, 0.01
-        with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
-            async with asyncio.timeout(PANE_DEADLINE):
-                while True:
-                    # tmux calls a pane dead only when it has passed on all that was printed.
-                    dead, status, number = await terminal.pane()
-                    if dead:
-                        return
-                    # Somebody whom the command left behind holds the terminal open, and has nothing to say.
-                    if (status or number) and pause > HELD_OPEN and size == size_of(log):
-                        return
-                    size = size_of(log)
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, 1.0)
+        loop = asyncio.get_running_loop()
+        size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
+        while self._ends.get(session_id) == end and not await asyncio.to_thread(_take_out_end, log):
+            if size != (size := size_of(log)):
+                patience = loop.time() + PANE_DEADLINE
+            elif loop.time() > patience:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.1)
+
+    async def show_end(self, session_id: str, text: str) -> None:
+        """Leaves the dead terminal to who looks at it, with a line that says what it was."""
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused):
+            await self._terminal(session_id).run("set", "-g", "remain-on-exit-format", literal(text))
+        self._let_go_of_end(session_id)
+
+    def _let_go_of_end(self, session_id: str) -> None:
+        if (end := self._ends.pop(session_id, None)) is not None:
+            os.close(end)
 
     async def ask_to_end(self, session: Session, home: Home) -> None:
         with contextlib.suppress(OSError):
@@ -298,6 +316,7 @@ class LocalHost:
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._close_gate(session_id)
+        self._let_go_of_end(session_id)
         if at_once:
             await self._enclosure.kill(session_id)
         await self._enclosure.stop(session_id)
@@ -319,7 +338,7 @@ def _terminate_children(pid: int) -> None:
 
 def _is_interactive_shell(session: Session) -> bool:
     name, *arguments = session.command
-    flags_only = all(a.startswith("-") and "c" not in a for a in arguments)
+    flags_only = all(a.startswith("--") or (a.startswith("-") and "c" not in a) for a in arguments)
     return session.shell or (name.rpartition("/")[2] in _SHELLS and flags_only)
 
 
@@ -374,20 +393,6 @@ def _shell(environment: dict[str, str]) -> str:
     return environment.get("SHELL") or "/bin/sh"
 
 
-def _command(session: Session, environment: dict[str, str]) -> str:
-    """What launch.sh reads: data, every word of it quoted."""
-    lines = [f"directory={shlex.quote(session.directory)}"]
-    if path := environment.get("PATH"):
-        # tmux gives a pane the PATH of who asked for it, whatever its configuration says.
-        lines.append(f"export PATH={shlex.quote(path)}")
-    if session.shell:
-        # One word is a line for the shell; several are a command as they stand.
-        line = session.command[0] if len(session.command) == 1 else shlex.join(session.command)
-        lines += [f"shell={shlex.quote(_shell(environment))}", f"line={shlex.quote(line)}"]
-    lines.append(f"set -- {shlex.join(session.command)}")
-    return "\n".join(lines) + "\n"
-
-
 def _write_private(path: Path, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
@@ -423,10 +428,17 @@ async def _readable_within(fd: int, deadline: float) -> bool:
     return True
 
 
-def _end_by_tmux(status: str, number: str) -> End:
-    if number:
-        return End(signal=processes.signal_name(int(number)))
-    return End(code=int(status)) if status else End()
+def _take_out_end(log: Path) -> bool:
+    try:
+        with log.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            tail = file.read()
+            if tail.endswith(END_OF_LOG):
+                file.truncate(size - len(END_OF_LOG))
+            return END_OF_LOG in tail
+    except OSError:
+        return False
 
 
 def _memory_kills(server: Process) -> int:

@@ -71,10 +71,6 @@ def configuration(environment: Mapping[str, str], attached_marker: Path) -> str:
         # The user's own configuration is for the user's own server.
         "set -g exit-empty off",
         "set -g remain-on-exit on",
-        "set -g remain-on-exit-format "
-        + quote(
-            "Process ended#{?pane_dead_signal, by signal #{pane_dead_signal}, with code #{pane_dead_status}}."
-        ),
         "set -g history-limit 10000",
         f"set -g default-terminal {_terminal()}",
         "set -g focus-events on",
@@ -143,14 +139,9 @@ class Terminal:
         argv = [self._tmux, "-N", "-S", str(self.socket), *arguments]
         return await run(argv, text=text, deadline=deadline)
 
-    async def pane(self) -> tuple[bool, str, str]:
-        """Whether the pane is dead, and with which code or signal."""
-        answer = await self.run(
-            *("display-message", "-p", "-t", PANE),
-            "#{pane_dead}:#{pane_dead_status}:#{pane_dead_signal}",
-        )
-        dead, status, signal = answer.strip().split(":")
-        return dead == "1", status, signal
+    async def ask(self) -> None:
+        """Raises unless the server answers."""
+        await self.run("display-message", "-p", "-t", PANE, "")
 
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))

@@ -285,7 +285,7 @@ def test_names_go_all_the_way(stand: Stand, name: str) -> None:
 
 def test_a_program_that_cannot_start_leaves_a_failed_session(stand: Stand) -> None:
     code, out, err = stand.amux("run", "nope")
-    assert (code, out, err) == (1, "started nope (s001)\n", "amux: nope (s001): no such program: nope\n")
+    assert (code, out, err) == (1, "", "amux: nope (s001): no such program: nope\n")
     assert "failed (could not start)" in stand.amux("ls")[1]
 
 

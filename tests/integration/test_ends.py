@@ -228,7 +228,7 @@ def made(directory: Path, name: str, text: str, mode: int) -> str:
         (
             ["./orphan", "word"],
             "",
-            "./orphan is not a program that this machine can run, or its interpreter is missing",
+            "./orphan cannot be run: its interpreter is missing",
         ),
     ],
 )

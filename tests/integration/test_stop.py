@@ -167,7 +167,7 @@ def test_a_terminal_that_somebody_looks_at_outlives_the_end_until_they_go(anywhe
         until(lambda: session.get("Attached") == 1)
         session.send("on")
         session.wait_state("failed")
-        terminal.expect("Process ended")
+        terminal.expect("Process exited with code 3.")
         assert session.certificate()["last_lines"] == ["ready", "on"]
         assert session.get("HostAlive") == "alive"
     until(lambda: session.get("HostAlive") == "dead")
