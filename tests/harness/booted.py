@@ -136,9 +136,7 @@ class Booted:
         until(lambda: self.manager_runs, timeout=30)
 
     def log_out(self) -> None:
-        """Returns when nothing of the user's is left."""
         self.run(["systemctl", "stop", "login.service"])
-        until(lambda: not self.manager_runs, timeout=60)
 
     @property
     def manager_runs(self) -> bool:

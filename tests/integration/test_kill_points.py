@@ -179,6 +179,8 @@ class Subject:
             assert self.amux.units() == {session.get("Unit")}
             assert self.amux.machine.outside_pid(session.get("Pid")) in self._processes()
         else:
+            # An ended session keeps its terminal for as long as somebody looks at it.
+            self.hang_up()
             until(lambda: not self.amux.units(), timeout=10)
             until(lambda: not self._litter(session.id), timeout=10)
             assert not self._processes()
@@ -221,9 +223,13 @@ class Subject:
         directory = self.amux.state / "sessions"
         return [path for path in directory.glob("[a-z]*") if path.is_dir()] if directory.exists() else []
 
-    def remove(self) -> None:
+    def hang_up(self) -> None:
         if self.terminal is not None:
             self.terminal.close()
+            self.terminal = None
+
+    def remove(self) -> None:
+        self.hang_up()
         session = self.find()
         if session is not None:
             session.remove(force=True)
@@ -399,5 +405,4 @@ def test_killed_at_each_point_amuxd_comes_back_to_the_truth(
         if not died:
             break
     record_property("points", point - 1)
-    print(name, point - 1, *reached, sep="\n   ")
     assert point > 1
