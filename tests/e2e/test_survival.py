@@ -138,11 +138,12 @@ def test_a_logout_without_lingering_suspends(user: User) -> None:
     system.linger(False)
     try:
         user.run_three()
+        units = [session["unit"] for session in user.sessions().values()]
         system.log_out()
         until(lambda: not system.manager_runs, timeout=60)
-        stops = [line for line in system.journal().splitlines() if "systemd" in line and "Stopp" in line]
-        amuxd_has_gone = next(n for n, line in enumerate(stops) if "Stopped amuxd.service" in line)
-        sessions_go = [n for n, line in enumerate(stops) if "Stopping amux-" in line]
+        lines = system.journal().splitlines()
+        amuxd_has_gone = max(n for n, line in enumerate(lines) if "Stopped amuxd.service" in line)
+        sessions_go = [n for n, line in enumerate(lines) for unit in units if f"Stopping {unit}" in line]
         assert len(sessions_go) == 3
         assert amuxd_has_gone < min(sessions_go)
         system.log_in()
@@ -151,4 +152,4 @@ def test_a_logout_without_lingering_suspends(user: User) -> None:
         user.all_run_again()
     finally:
         system.linger(True)
-        system.log_out()
+    system.log_out()
