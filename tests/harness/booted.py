@@ -133,7 +133,10 @@ class Booted:
                 *("sleep", "infinity"),
             ]
         )
-        until(lambda: self.manager_runs, timeout=30)
+        until(lambda: self.manager_runs and USER in self._logged_in(), timeout=30)
+
+    def _logged_in(self) -> str:
+        return self.run(["loginctl", "list-sessions", "--no-legend", "--no-pager"]).stdout
 
     def log_out(self) -> None:
         self.run(["systemctl", "stop", "login.service"])
