@@ -16,6 +16,7 @@ from harness.machine import REPOSITORY, Machine
 from harness.terminal import Terminal
 from harness.waiting import until
 
+from amuxd.paths import SESSIONS_PATH
 from amuxd.states import RERUNNABLE, WITHIN_A_RUN, State
 
 PROGRAM = Path(__file__).with_name("amuxd_that_dies.py")
@@ -146,6 +147,10 @@ class Subject:
         self.session.wait_state("running", *DEAD, timeout=20)
         return self.session
 
+    def find_on_disk(self) -> None:
+        [directory] = [path for path in self._sessions() if path.name not in self.known]
+        self.session = Session(self.amux, f"{SESSIONS_PATH}/{directory.name}")
+
     @property
     def is_at_rest(self) -> bool:
         """By what is on disk, so that looking makes no points."""
@@ -165,17 +170,20 @@ class Subject:
     def directory(self) -> Path:
         return self.amux.state / "sessions" / self.session.id
 
-    def check(self) -> str:
-        """The state, after making sure that it is true in every respect; "none" for no session at all."""
+    def check(self, allowed: set[str]) -> None:
+        """That the session is in one of these states, and that it is true in every respect."""
         session = self.find()
         if session is None:
+            assert "none" in allowed
             assert not self._processes()
             assert not self.amux.units()
-            return "none"
-        state = session.state
+            return
+        # An end may be told a moment after amuxd is there.
+        state = session.wait_state(*allowed)
         self._check_history(session)
         if state == "running":
             until(lambda: len(self._processes()) == 1, timeout=10)
+            until(lambda: session.get("Pid") != 0, timeout=10)
             assert self.amux.units() == {session.get("Unit")}
             assert self.amux.machine.outside_pid(session.get("Pid")) in self._processes()
         else:
@@ -184,14 +192,13 @@ class Subject:
             until(lambda: not self.amux.units(), timeout=10)
             until(lambda: not self._litter(session.id), timeout=10)
             assert not self._processes()
-            assert session.get("Pid") == 0
+            until(lambda: session.get("Pid") == 0, timeout=10)
         if state == "failed":
             certificate = session.certificate()
             assert (certificate["exit_code"], certificate["last_lines"][-1]) == (3, "bye 3")
         stored = json.loads((self.directory / "state.json").read_text())
         assert (stored["state"], stored["run"]) == (state, session.get("Run"))
         assert session.get("SessionAlive") == {"running": "alive", "created": "none"}.get(state, "dead")
-        return state
 
     def _check_history(self, session: Session) -> None:
         last, last_run, begun = None, 1, 0
@@ -233,7 +240,7 @@ class Subject:
         session = self.find()
         if session is not None:
             session.remove(force=True)
-        assert self.check() == "none"
+        self.check({"none"})
 
 
 def _command_line(process: psutil.Process) -> list[str]:
@@ -333,6 +340,7 @@ def die(subject: Subject, act: Act, point: str) -> None:
 
 def die_while_it_starts(subject: Subject) -> None:
     die(subject, create_and_start, "answer to StartTransientUnit")
+    subject.find_on_disk()
 
 
 def die_while_it_stops(subject: Subject) -> None:
@@ -396,8 +404,7 @@ def test_killed_at_each_point_amuxd_comes_back_to_the_truth(
         if killable.has_ended:
             killable.start()
         try:
-            state = subject.check()
-            assert state in allowed
+            subject.check(allowed)
         except BaseException as error:
             error.add_note(where)
             raise
