@@ -32,6 +32,8 @@ class Booted:
     """Everything in it ends with close(), or with this process, however it ends."""
 
     def __init__(self) -> None:
+        if shutil.which("systemd-nspawn") is None:
+            raise MachineError("a booted machine needs a package that is missing: systemd-container")
         root = debian13.tree(PACKAGES)
         self.base = Path(tempfile.mkdtemp(prefix="amux-booted-"))
         self._console: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
