@@ -34,6 +34,7 @@ from amuxd.hosts.local import LocalHost
 from amuxd.hosts.units import SYSTEMD, Units
 from amuxd.journal import Log
 from amuxd.runs import Runs
+from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
 from amuxd.watch import Watch
@@ -111,6 +112,7 @@ class Daemon:
         background = [
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
+            supervisor.spawn(_delay_shutdown(runs)),
         ]
         bus_failure = await self._until_stopped(bus)
         for task in background:
@@ -206,6 +208,20 @@ async def _connect() -> Bus:
         return await Bus.connect(address)
     except BusError as error:
         raise CannotServe(error.message) from error
+
+
+async def _delay_shutdown(runs: Runs) -> None:
+    try:
+        bus = await Bus.connect(paths.system_bus_address(), descriptors=True)
+    except BusError as error:
+        logger.info("a shutdown will not wait for amuxd: %s", error.message)
+        return
+    try:
+        delay = ShutdownDelay(runs, bus)
+        runs.supervisor.listen(delay)
+        await delay.keep()
+    finally:
+        bus.close()
 
 
 async def _enclosure(bus: Bus, runtime: Path) -> tuple[Enclosure, str]:

@@ -63,3 +63,7 @@ def bus_address() -> str | None:
         if candidate.is_socket():
             return f"unix:path={candidate}"
     return None
+
+
+def system_bus_address() -> str:
+    return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or "unix:path=/run/dbus/system_bus_socket"

@@ -52,7 +52,7 @@ async def _try_to_reconcile(runs: Runs, entry: Entry) -> None:
     try:
         await _reconcile(runs, entry)
     except StoreError as error:
-        logger.error("%s cannot be written: %s", entry.session.name, error)
+        logger.error("%s cannot be written: %s", entry.session.name, error, extra={"AMUX_SESSION": entry.id})
         entry.looked_in_vain = True
     except Exception:
         logger.exception("%s could not be looked at", entry.session.name)

@@ -193,7 +193,9 @@ class Supervisor:
             except Conflict as conflict:
                 logger.warning("%s: %s", entry.session.name, conflict)
             except StoreError as error:
-                logger.error("%s cannot be written: %s", entry.session.name, error)
+                logger.error(
+                    "%s cannot be written: %s", entry.session.name, error, extra={"AMUX_SESSION": entry.id}
+                )
                 await asyncio.sleep(RETRY_PAUSE)
 
     def changed(self, entry: Entry, *properties: str) -> None:

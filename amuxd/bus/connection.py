@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,11 +61,11 @@ class Bus:
         self._watch = asyncio.ensure_future(self._wait_for_end())
 
     @classmethod
-    async def connect(cls, address: str) -> "Bus":
+    async def connect(cls, address: str, descriptors: bool = False) -> "Bus":
         wire: MessageBus | None = None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                wire = MessageBus(bus_address=address, negotiate_unix_fd=False)
+                wire = MessageBus(bus_address=address, negotiate_unix_fd=descriptors)
                 await wire.connect()
         except Exception as error:
             if wire is not None and wire._sock is not None:
@@ -225,6 +226,9 @@ class Bus:
                 self._received_reply(message)
         except Exception:
             logger.exception("%s from %s could not be handled", message.member, message.sender)
+        finally:
+            for descriptor in message.unix_fds:
+                os.close(descriptor)
         return True
 
     def _received_call(self, message: Message) -> None:
@@ -245,6 +249,9 @@ class Bus:
             return
         if message.message_type is MessageType.ERROR:
             reply.set_exception(error_from(message))
+        elif message.signature == "h":
+            # The caller's from here on; every other descriptor that comes is closed.
+            reply.set_result([message.unix_fds.pop(message.body[0])])
         else:
             reply.set_result(to_python(message.signature, message.body))
 

@@ -22,8 +22,13 @@ while :; do
         after=$(size)
         [ "$after" -gt "$before" ] || exit 0
     else
-        # A full disk: what comes next waits in the terminal's own buffer until there is room.
-        sleep 1
+        # A full disk, or one that cannot be written now. What dd held is lost, and the log says so; what comes
+        # next waits in the terminal's own buffer until there is room for a good deal of it.
+        until dd if=/dev/zero of="$log.room" bs="$block" count=16 2>/dev/null &&
+            rm -f "$log.room" && printf '\r\n[amux: the disk was full, output is missing here]\r\n' >>"$log"; do
+            rm -f "$log.room"
+            sleep 1
+        done
         after=$(size)
     fi
     before=$after

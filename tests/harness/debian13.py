@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -42,9 +42,9 @@ def machine() -> Machine:
     return Machine(root=tree(), binds=shared, bindir=Path("/usr/bin"))
 
 
-def tree() -> Path:
+def tree(packages: Sequence[str] = PACKAGES) -> Path:
     """Made once, and then the same for all: machines see it through an overlay."""
-    version = hashlib.sha256(" ".join((SUITE, *PACKAGES)).encode()).hexdigest()[:12]
+    version = hashlib.sha256(" ".join((SUITE, *packages)).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests"
     target = cache / f"{SUITE}-{version}"
     if target.exists():
@@ -52,7 +52,7 @@ def tree() -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock", timeout=TIMEOUT):
         if not target.exists():
-            _debootstrap(target)
+            _debootstrap(target, packages)
     return target
 
 
@@ -64,7 +64,7 @@ def mirror() -> str:
     raise MachineError(f"no mirror of Debian is configured in {APT}, so Debian 13 cannot be obtained")
 
 
-def _debootstrap(target: Path) -> None:
+def _debootstrap(target: Path, packages: Sequence[str]) -> None:
     for program, package in (("debootstrap", "debootstrap"), ("wget", "wget")):
         if shutil.which(program) is None:
             raise MachineError(f"a Debian 13 needs packages that are missing: {package}")
@@ -72,7 +72,7 @@ def _debootstrap(target: Path) -> None:
         root = Path(directory) / "root"
         # In namespaces of its own, what it mounts and starts cannot outlive it.
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
-        command += ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+        command += ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
         result = subprocess.run(
             [*command, SUITE, str(root), mirror()],
             stdin=subprocess.DEVNULL,

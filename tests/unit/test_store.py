@@ -1,8 +1,10 @@
 import errno
+import logging
 import multiprocessing
 import multiprocessing.synchronize as synchronize
 import os
 import shutil
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -258,3 +260,91 @@ def test_a_lock_that_is_never_given_back_is_named(store: Store, monkeypatch: pyt
         holder.kill()
         holder.join()
     store.change(first, moved(first, State.STARTING, 2000), None)
+
+
+def refuse_directory_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+
+    def refuse(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+
+
+def test_what_is_renamed_has_happened_even_if_the_directory_cannot_be_synced(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = created(store)
+    created(store, "doomed")
+    second = moved(first, State.STARTING, 2000)
+    monkeypatch.setattr(logging.getLogger("amuxd"), "propagate", True)
+    with monkeypatch.context() as patch:
+        refuse_directory_sync(patch)
+        store.change(first, second, a_line(second))
+        store.remove("doomed")
+    assert Store(tmp_path).load_all() == [Known(a_session(), second, None)]
+    assert "could not be synced: Input/output error" in caplog.text
+
+
+def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = created(store)
+    second = moved(first, State.STARTING, 2000)
+    third = moved(second, State.RUNNING, 3000)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "_append", refuse)
+        store.change(first, replace(second, changed_for="test"), a_line(second))
+        with pytest.raises(StoreError, match="No space left"):
+            store.change(second, third, a_line(third))
+    store.change(second, third, a_line(third))
+    assert store.history("abc123") == [a_line(first), a_line(second), a_line(third)]
+
+
+def test_a_line_that_does_not_fit_leaves_no_part_of_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = created(store)
+    path = store.directory("abc123") / "history.jsonl"
+    before = path.read_bytes()
+    write = os.write
+    calls = iter([True, False])
+
+    def fill_up(fd: int, data: bytes) -> int:
+        if next(calls):
+            return write(fd, data[:7])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    second = moved(first, State.STARTING, 2000)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fill_up)
+        store.change(first, second, a_line(second))
+    assert path.read_bytes() == before
+    assert store.load("abc123") == Known(a_session(), second, None)
+
+
+def test_a_history_that_cannot_be_mended_now_keeps_no_session_from_being_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = created(store)
+    second = moved(first, State.STARTING, 2000)
+    store.change(first, second, None)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(store_module, "_append", refuse)
+    assert store.load("abc123") == Known(a_session(), second, None)
+
+
+def test_what_a_killed_writer_left_half_written_is_written_anew(store: Store) -> None:
+    first = created(store)
+    (store.directory("abc123") / "state.json.new").write_text("much longer than " * 200)
+    second = moved(first, State.STARTING, 2000)
+    store.change(first, second, None)
+    assert store.load("abc123") == Known(a_session(), second, None)
+    assert not list(store.directory("abc123").glob("*.new"))

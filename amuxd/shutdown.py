@@ -1,0 +1,85 @@
+"""Has logind wait at a shutdown until the sessions are marked suspended."""
+
+import asyncio
+import logging
+import os
+
+from amuxd import states
+from amuxd.bus.connection import Bus, BusError, Match, Signal
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import LIVE, Liveness, State, Transition
+from amuxd.supervisor import AMUXD
+
+logger = logging.getLogger(__name__)
+
+LOGIN = "org.freedesktop.login1"
+PATH = "/org/freedesktop/login1"
+MANAGER = LOGIN + ".Manager"
+WHAT = ("shutdown", "amux", "sessions are marked suspended first", "delay")
+
+
+class ShutdownDelay:
+    """A listener of the supervisor: the lock is held while anything is live."""
+
+    def __init__(self, runs: Runs, bus: Bus) -> None:
+        self._runs = runs
+        self._bus = bus
+        self._lock = -1
+        self._going_down = False
+        self._changed = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Until it is cancelled, or logind turns out not to be for us."""
+        try:
+            await self._bus.add_match(
+                Match(sender=LOGIN, path=PATH, interface=MANAGER, member="PrepareForShutdown"), self._told
+            )
+            while True:
+                self._changed.clear()
+                if self._is_wanted and self._lock < 0:
+                    [self._lock] = await self._bus.call(LOGIN, PATH, MANAGER, "Inhibit", "ssss", WHAT)
+                elif not self._is_wanted:
+                    self._release()
+                await self._changed.wait()
+        except BusError as error:
+            logger.info("a shutdown will not wait for amuxd: %s", error.message)
+        finally:
+            self._release()
+
+    @property
+    def _is_wanted(self) -> bool:
+        return not self._going_down and any(e.state.state in LIVE for e in self._runs.supervisor.registry)
+
+    def _release(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _told(self, signal: Signal) -> None:
+        [self._going_down] = signal.body
+        self._runs.supervisor.spawn(self._suspend() if self._going_down else self._go_on())
+
+    async def _suspend(self) -> None:
+        await self._runs.suspend("the machine was shut down")
+        self._changed.set()
+
+    async def _go_on(self) -> None:
+        """The shutdown was called off, and whatever was suspended for it runs."""
+        for entry in self._runs.supervisor.registry:
+            if entry.state.state is State.SUSPENDED and entry.session_alive is Liveness.ALIVE:
+                await self._runs.supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
+        self._changed.set()
+
+    def appeared(self, entry: Entry) -> None:
+        """Nothing of it is live yet."""
+
+    def disappeared(self, entry: Entry) -> None:
+        """It was not live any more."""
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        if (transition.source in LIVE) != (transition.target in LIVE):
+            self._changed.set()
+
+    def changed(self, entry: Entry, *properties: str) -> None:
+        """No state did."""

@@ -1,0 +1,130 @@
+"""amuxd, killed by itself at the n-th of the points at which it changes something outside of its memory.
+
+Run as a program it forks an amuxd for each line "start", and answers each line "poll" with how that ended.
+The file named by the first argument arms the amuxd that runs: it holds the number, or the name, of the point
+to die at. The second file collects the points that were reached.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ARMED, REACHED = map(Path, sys.argv[1:3])
+CHANGES = ("mkdir", "rename", "unlink", "rmdir", "mkfifo", "fsync", "fdatasync", "ftruncate", "write", "kill")
+
+
+class Points:
+    def __init__(self) -> None:
+        self.count = self.armed = 0
+        self.turn = threading.RLock()
+        # The descriptor is the test's own business, and writing to it no point.
+        self.write = os.write
+        self.reached = os.open(REACHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def reach(self, what: str, halfway: Callable[[], object] = lambda: None) -> None:
+        with contextlib.suppress(FileNotFoundError), self.turn:
+            armed = ARMED.stat().st_mtime_ns
+            fatal = ARMED.read_text()
+            self.count = self.count + 1 if armed == self.armed else 1
+            self.armed = armed
+            self.write(self.reached, f"{self.count} {what}\n".encode())
+            if fatal == str(self.count) or what.startswith(fatal):
+                halfway()
+                signal.raise_signal(signal.SIGKILL)
+
+
+def dig(points: Points) -> None:
+    """Each call outwards becomes a point; what comes after it is the next one's before."""
+
+    def before(owner: Any, name: str, told: Callable[..., str]) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            points.reach(told(*arguments))
+            return original(*arguments, **options)
+
+        setattr(owner, name, wrapped)
+
+    for name in CHANGES:
+        before(os, name, lambda *arguments, name=name: f"{name} {arguments[:1]}")
+    before(signal, "pidfd_send_signal", lambda *_: "a signal")
+    open_file = os.open
+
+    def open_to_create(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT:
+            points.reach(f"create {path}")
+        return open_file(path, flags, *arguments, **options)
+
+    os.open = open_to_create
+
+    from amuxd import store
+    from amuxd.bus.connection import Bus
+    from amuxd.hosts import tmux
+
+    before(Bus, "_send", lambda _, message: f"send {message.member or 'a reply'}")
+    write = store._write
+
+    def write_half(path: Path, text: str) -> None:
+        points.reach(f"half of {path.name}", lambda: write(path, text[: len(text) // 2]))
+        write(path, text)
+
+    store._write = write_half
+    call, run = Bus.call, tmux.run
+
+    async def answered(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await call(*arguments, **options)
+        finally:
+            points.reach(f"answer to {arguments[4]}")
+
+    async def asked(*arguments: Any, **options: Any) -> Any:
+        points.reach("tmux")
+        try:
+            return await run(*arguments, **options)
+        finally:
+            points.reach("tmux is back")
+
+    Bus.call, tmux.run = answered, asked
+
+
+def live() -> int:
+    from amuxd.daemon import main
+
+    os.dup2(2, 1)
+    sys.argv[1:] = []
+    dig(Points())
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def main() -> None:
+    # Imported once for them all.
+    import amuxd.daemon  # noqa: F401
+
+    asyncio.set_event_loop(None)
+    pid = 0
+    for line in sys.stdin:
+        match line.split():
+            case ["start"]:
+                pid = os.fork()
+                if pid == 0:
+                    os.close(0)
+                    os.open(os.devnull, os.O_RDONLY)
+                    os._exit(live())
+            case ["signal", number]:
+                os.kill(pid, int(number))
+            case ["poll"]:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                print(os.waitstatus_to_exitcode(status) if ended else "alive", flush=True)
+
+
+main()
