@@ -30,12 +30,21 @@ def last_lines(log: Path, count: int = LINES) -> list[str]:
 
 def wait_until_at_rest(log: Path) -> None:
     """Where the log's writer lives on, because somebody looks at the terminal, its end is that it rests."""
-    size = -1
-    while size != (size := _size(log)):
+    before = -1
+    while before != (before := size(log)):
         time.sleep(REST)
 
 
-def _size(path: Path) -> int:
+def last_written(log: Path) -> int:
+    """In microseconds since the epoch; 0 where nothing was written."""
+    try:
+        status = log.stat()
+    except OSError:
+        return 0
+    return status.st_mtime_ns // 1000 if status.st_size else 0
+
+
+def size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

@@ -5,64 +5,93 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from amuxd import inotify, processes, states
-from amuxd.errors import Internal, InvalidArgument, InvalidTransition
+from amuxd import conversations, inotify, processes, states
+from amuxd.config import Settings
+from amuxd.errors import Internal, InvalidTransition, NotResumable
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.parking import Parking
 from amuxd.records import Certificate
-from amuxd.registry import Entry
+from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
+from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
 
 class Runs:
-    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch, stop_grace: float) -> None:
+    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch, settings: Settings) -> None:
         self.supervisor = supervisor
         self.host = host
-        self.stop_grace = stop_grace
+        self.settings = settings
+        self.parking = Parking(self)
         self._watch = watch
+        self._looked_for: set[str] = set()
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
 
     async def start(self, entry: Entry) -> None:
         async with entry.operation:
-            await self.supervisor.request(entry, states.StartRequested(), "start")
+            await self.supervisor.request(entry, states.StartRequested(), "start", USER)
             await self.bring_up(entry)
+
+    def configure(self, settings: Settings) -> None:
+        self.settings = settings
+        for entry in self.supervisor.registry:
+            entry.agent = settings.agents.get(entry.session.agent)
+            self.supervisor.changed(entry, "Command", "Resumable", "IdleAfterUSec")
+
+    def grace_of(self, entry: Entry) -> float:
+        return self.settings.stop_grace_of(entry.agent)
 
     async def restart(self, entry: Entry) -> None:
         async with entry.operation:
-            if decide(entry.situation, states.RestartRequested()):
-                await self._settled(entry)
-            await self.supervisor.request(
-                entry,
-                states.RestartRequested(),
-                "restart",
-                command=None,
-                server=None,
-                started_at=0,
-                parked=False,
-            )
-            entry.activity_at = entry.activity_hash = 0
-            if entry.keeps_terminal and not entry.attached:
-                await self._tear_down(entry)
-            self._let_go_of_shell(entry)
-            await self.supervisor.apply(entry, states.StartRequested(), USER)
-            await self.bring_up(entry)
+            await self.begin_again(entry, states.RestartRequested(), "restart", USER)
+
+    async def resume(self, entry: Entry) -> None:
+        if entry.parked:
+            await self.parking.bring_back(entry)
+            return
+        async with entry.operation:
+            if decide(entry.situation, states.RestartRequested(resume=True)) and entry.why_not_resumable:
+                raise NotResumable(
+                    f"{entry.session.name} cannot be resumed: {entry.why_not_resumable}; "
+                    f"possible: {', '.join(states.possible(entry.situation))}"
+                )
+            await self.begin_again(entry, states.RestartRequested(resume=True), "resume", USER)
+
+    async def begin_again(
+        self, entry: Entry, fact: states.RestartRequested, verb: str, by: str, **changes: Any
+    ) -> None:
+        """Run n + 1, with what it needs of run n. Whoever calls holds the session's operation."""
+        if decide(entry.situation, fact):
+            await self._settled(entry)
+        # What began by itself is counted by whoever began it; a person's word begins the count anew.
+        fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
+        fresh |= {"command": None, "server": None, "started_at": 0, "resuming": fact.resume, **changes}
+        await self.supervisor.request(entry, fact, verb, by, **fresh)
+        entry.activity_at = entry.activity_hash = 0
+        if entry.keeps_terminal and not entry.attached:
+            await self.tear_down(entry)
+        self._let_go_of_shell(entry)
+        await self.supervisor.apply(entry, states.StartRequested(), by)
+        await self.bring_up(entry)
+
+    async def launch(self, entry: Entry, resuming: bool) -> tuple[Home, str]:
+        """The command at its gate, and the conversation that it will be in."""
+        plan = await self.supervisor.on_disk(conversations.plan, entry, resuming)
+        home = await self.host.launch(plan.session, entry.state.run, entry.keeps_terminal)
+        return home, plan.conversation
 
     async def bring_up(self, entry: Entry) -> None:
         """From starting to running, or to failed with the reason."""
         try:
-            home = await self.host.launch(entry.session, entry.state.run, entry.keeps_terminal)
+            home, conversation = await self.launch(entry, entry.state.resuming)
         except LaunchRefused as error:
             await self._give_up(entry, str(error))
             return
@@ -78,12 +107,14 @@ class Runs:
                 command=home.command,
                 server=home.server,
                 started_at=now(),
+                conversation_id=conversation,
             )
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
             await self._give_up(entry, str(error))
             return
+        entry.waking = Waking(asyncio.get_running_loop().time(), 0) if entry.agent else None
         self.take_home(entry, home)
 
     async def _give_up(self, entry: Entry, why: str) -> None:
@@ -107,27 +138,19 @@ class Runs:
             if entry.id in self._open_shells:
                 # Its run is over: what is left to stop is the shell that stayed open.
                 await self._settled(entry)
-                await self._tear_down(entry)
+                await self.tear_down(entry)
                 self.supervisor.changed(entry, "Attached", "HostAlive")
                 return
-            await self.supervisor.request(entry, states.StopRequested(), "stop")
-            await self.bring_down(entry, self.stop_grace if grace is None else grace)
+            await self.supervisor.request(
+                entry, states.StopRequested(), "stop", USER, parked=False, parked_at=0
+            )
+            await self.bring_down(entry, self.grace_of(entry) if grace is None else grace)
 
     async def bring_down(self, entry: Entry, grace: float) -> None:
         """From stopping to stopped: the command first, then everything that is left."""
-        home = entry.home
         end = End()
-        in_time = True
         try:
-            if home is not None:
-                await self.host.ask_to_end(entry.session, home)
-                in_time = await _happens(entry.ended, grace)
-                if in_time:
-                    await self.host.settle(entry.id)
-            await self.host.tear_down(entry.id, at_once=not in_time)
-            if home is not None:
-                await entry.ended.wait()
-                end = processes.end_of(home.command_fd, home.command) or end
+            end = await self.end_processes(entry, grace)
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
             await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
@@ -140,14 +163,29 @@ class Runs:
         await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
         await self.supervisor.certify(entry)
 
+    async def end_processes(self, entry: Entry, grace: float) -> End:
+        home = entry.home
+        if home is None:
+            await self.host.tear_down(entry.id)
+            return End()
+        agent = entry.agent
+        number = signal.Signals[agent.stop_signal] if agent else signal.SIGTERM
+        await self.host.ask_to_end(entry.session, home, number, agent is not None and agent.stop_children)
+        in_time = await _happens(entry.ended, grace)
+        if in_time:
+            await self.host.settle(entry.id)
+        await self.host.tear_down(entry.id, at_once=not in_time)
+        await entry.ended.wait()
+        return processes.end_of(home.command_fd, home.command) or End()
+
     async def archive(self, entry: Entry) -> None:
         async with entry.operation:
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
-            await self.supervisor.request(entry, states.ArchiveRequested(), "archive")
+            await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
             await self._settled(entry)
             if entry.keeps_terminal:
-                await self._tear_down(entry)
+                await self.tear_down(entry)
 
     async def remove(self, entry: Entry, force: bool) -> None:
         if entry.state.state in LIVE:
@@ -160,29 +198,14 @@ class Runs:
         async with entry.operation:
             if entry.state.state in LIVE:
                 raise InvalidTransition(f"{entry.session.name} is {entry.state.state} again")
-            await self._settled(entry)
-            if entry.keeps_terminal:
-                await self._tear_down(entry)
-            await self.supervisor.forget(entry)
+            await self.discard(entry)
 
-    def kill(self, entry: Entry, name: str) -> None:
-        number = processes.signal_number(name)
-        if number is None:
-            raise InvalidArgument(f"there is no signal {name!r}")
-        if entry.home is None or entry.ended.is_set():
-            raise impossible(entry, "kill")
-        signal.pidfd_send_signal(entry.home.command_fd, number)
-
-    async def send(self, entry: Entry, text: str, enter: bool) -> None:
-        await self._ask_terminal(entry, "send", self.host.send(entry.id, text, enter))
-
-    async def capture(self, entry: Entry, lines: int) -> str:
-        return await self._ask_terminal(entry, "capture", self.host.capture(entry.id, lines))
-
-    def attach_command(self, entry: Entry) -> list[str]:
-        if entry.host_alive is not Liveness.ALIVE:
-            raise impossible(entry, "attach")
-        return self.host.attach_command(entry.id)
+    async def discard(self, entry: Entry) -> None:
+        """Whoever calls holds the operation of a session of which nothing lives."""
+        await self._settled(entry)
+        if entry.keeps_terminal:
+            await self.tear_down(entry)
+        await self.supervisor.forget(entry)
 
     async def certificate(self, entry: Entry, run: int) -> Certificate | None:
         """Waits until the last lines are all there."""
@@ -194,15 +217,6 @@ class Runs:
             if found := await self.supervisor.on_disk(self.supervisor.store.certificate, entry.id, earlier):
                 return found
         return None
-
-    async def _ask_terminal(self, entry: Entry, verb: str, question: Coroutine[Any, Any, Result]) -> Result:
-        if entry.host_alive is not Liveness.ALIVE:
-            question.close()
-            raise impossible(entry, verb)
-        try:
-            return await question
-        except (TmuxUnreachable, TmuxRefused) as error:
-            raise Internal(f"the terminal of {entry.session.name} did not do it: {error}") from error
 
     # What is seen to happen.
 
@@ -234,11 +248,31 @@ class Runs:
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
         entry.activity_hash = digest
+        if conversations.is_to_be_found(entry) and entry.id not in self._looked_for:
+            self._looked_for.add(entry.id)
+            self.supervisor.spawn(self._look_for_conversation(entry))
+
+    async def _look_for_conversation(self, entry: Entry) -> None:
+        try:
+            if entry.home and entry.agent and entry.agent.kept:
+                looked = conversations.find, entry.home.command.pid, entry.agent.kept
+                if found := await self.supervisor.on_disk(*looked):
+                    await self.learn_conversation(entry, found)
+        except StoreError as error:
+            # It prints again, and is then looked at again.
+            logger.error("the conversation of %s could not be written down: %s", entry.session.name, error)
+        finally:
+            self._looked_for.discard(entry.id)
+
+    async def learn_conversation(self, entry: Entry, conversation: str) -> None:
+        """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
+        await self.supervisor.amend(entry, "Command", "Resumable", conversation_id=conversation)
+        logger.info("%s: it is in conversation %s", entry.session.name, conversation)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         entry.ended.set()
-        # While it is being stopped, the one who stops it tells of the end, when nothing is left.
-        if entry.state.state is not State.STOPPING:
+        # While it is being stopped or parked, the one who does it tells of the end, when nothing is left.
+        if entry.state.state is not State.STOPPING and not entry.parked:
             self.supervisor.spawn(self._conclude(entry, home))
 
     def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
@@ -254,10 +288,13 @@ class Runs:
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
         end = await self.host.end_of(entry.session, entry.state.run, home)
-        if entry.state.state is not State.STOPPING:
+        if entry.state.state is not State.STOPPING and not entry.parked:
             await self.conclude(entry, end)
 
     async def conclude(self, entry: Entry, end: End) -> None:
+        if end.success and entry.situation.stays_after_success:
+            await self.parking.stay(entry, end)
+            return
         await self.supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end)
         self.settle_if_ended(entry)
 
@@ -273,7 +310,7 @@ class Runs:
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave_home(entry)
         if not entry.keeps_terminal:
-            await self._tear_down(entry)
+            await self.tear_down(entry)
         await self.supervisor.certify(entry)
         self.supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -309,7 +346,7 @@ class Runs:
             await asyncio.shield(entry.settling)
             entry.settling = None
 
-    async def _tear_down(self, entry: Entry) -> None:
+    async def tear_down(self, entry: Entry) -> None:
         self._let_go_of_shell(entry)
         entry.keeps_terminal = False
         entry.attached = 0
@@ -332,11 +369,12 @@ class Runs:
         if entry.host_alive is not Liveness.ALIVE:
             return
         entry.attached = await self._count_attached(entry)
+        entry.used_at = now()
         self.supervisor.changed(entry, "Attached")
         used = entry.attached or entry.id in self._open_shells
         if entry.keeps_terminal and not used and not entry.operation.locked():
             async with entry.operation:
-                await self._tear_down(entry)
+                await self.tear_down(entry)
                 self.supervisor.changed(entry, "HostAlive")
 
     async def suspend(self, why: str) -> None:
@@ -349,7 +387,7 @@ class Runs:
 
     async def _suspend(self, entry: Entry, why: str) -> None:
         home = entry.home
-        if home is not None and entry.ended.is_set():
+        if home is not None and entry.ended.is_set() and not entry.parked:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD)

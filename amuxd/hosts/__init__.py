@@ -113,7 +113,7 @@ class Host(Protocol):
     async def settle(self, session_id: str) -> None:
         """Returns once the terminal has passed on all that was printed; tear_down() then ends the log."""
 
-    async def ask_to_end(self, session: Session, home: Home) -> None: ...
+    async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None: ...
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         """Returns when no process is left."""

@@ -268,17 +268,17 @@ class LocalHost:
             async for _ in _until_dead(terminal):
                 break
 
-    async def ask_to_end(self, session: Session, home: Home) -> None:
+    async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None:
         targets = [home.command.pid]
-        if session.shell:
+        if session.shell or with_children:
             with contextlib.suppress(psutil.Error):
                 children = psutil.Process(home.command.pid).children(recursive=True)
                 targets = [child.pid for child in children] + targets
         for pid in targets:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, number)
                 # Interactive shells ignore SIGTERM; a terminal that hangs up is what ends them.
-                if processes.ignores(pid, signal.SIGTERM) and not processes.ignores(pid, signal.SIGHUP):
+                if processes.ignores(pid, number) and not processes.ignores(pid, signal.SIGHUP):
                     os.kill(pid, signal.SIGHUP)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
