@@ -1,7 +1,6 @@
 """resume=auto: after a reboot a session comes back by itself, once, and not for ever."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,8 +41,8 @@ class Reboots:
 
 
 @pytest.fixture
-def machine_reboots(amux: Amux) -> Iterator[Reboots]:
-    yield Reboots(amux)
+def machine_reboots(amux: Amux) -> Reboots:
+    return Reboots(amux)
 
 
 def test_once_a_boot(amux: Amux, agents: Agents, machine_reboots: Reboots) -> None:
@@ -123,10 +122,10 @@ def test_one_that_cannot_be_written_stays_suspended(
     amux: Amux, agents: Agents, machine_reboots: Reboots
 ) -> None:
     session = agents.create(resume="auto")
-    (amux.state / "sessions" / session.id / ".lock").unlink()
     amux.stop()
-    (amux.state / "sessions" / session.id / ".lock").unlink()
-    (amux.state / "sessions" / session.id / ".lock").mkdir()
+    lock = amux.state / "sessions" / session.id / ".lock"
+    lock.unlink()
+    lock.mkdir()
     machine_reboots.reboot(session)
     until(lambda: any("does not come back by itself" in line["MESSAGE"] for line in amux.journal()))
     assert (session.state, session.get("Run")) == ("suspended", 1)

@@ -250,14 +250,14 @@ def test_what_cannot_be_written_down_does_not_happen(amux: Amux, agents: Agents,
     session.send("first")
     until(lambda: "heard 1: first" in session.log())
     blocked.block(session)
-    with pytest.raises(CallFailed, match="is not parked: .* cannot be locked"):
+    with pytest.raises(CallFailed, match=r"is not parked: .* cannot be locked"):
         session.call("Park")
     assert not session.get("Parked")
     assert session.get("SessionAlive") == "alive"
     blocked.release(session)
     session.call("Park")
     blocked.block(session)
-    with pytest.raises(CallFailed, match="stays parked: .* cannot be locked"):
+    with pytest.raises(CallFailed, match=r"stays parked: .* cannot be locked"):
         session.send("second")
     assert session.get("Parked")
     assert session.get("Pid") == 0
