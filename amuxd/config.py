@@ -14,6 +14,8 @@ from amuxd.retention import Retention
 
 SMALLEST_LOG = 4 * 1024 * 1024
 NEVER = "never"
+# Thirty years, in seconds: more is a mistake, and less than what timers can count.
+LONGEST = 1e9
 
 Reader = Callable[[object], Any]
 
@@ -93,9 +95,12 @@ def _size(value: object) -> int:
 
 
 def _duration(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LONGEST:
         return float(value)
-    return parse_duration(_text(value))
+    duration = parse_duration(_text(value))
+    if duration >= LONGEST:
+        raise ValueError(f"{value!r} is too long")
+    return duration
 
 
 def _duration_or_never(value: object) -> float | None:
