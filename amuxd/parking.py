@@ -10,9 +10,9 @@ from amuxd.hosts import LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import size
 from amuxd.registry import Entry, Waking
-from amuxd.states import End, Liveness, State, Transition
+from amuxd.states import Liveness, State, Transition
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, KERNEL, impossible, now
+from amuxd.supervisor import AMUXD, impossible, now
 
 if TYPE_CHECKING:
     from amuxd.runs import Runs
@@ -63,14 +63,12 @@ class Parking:
         entry.attached = 0
         self._runs.supervisor.changed(entry, *_PROPERTIES)
 
-    async def stay(self, entry: Entry, end: End) -> None:
+    async def stay(self, entry: Entry) -> None:
         """It ended by itself and with success, and its profile has the session stay."""
         async with entry.operation:
-            if entry.state.state not in {State.RUNNING, State.SUSPENDED}:
+            if entry.state.state is not State.RUNNING or entry.session_alive is not Liveness.DEAD:
                 return
-            supervisor, parked = self._runs.supervisor, {"parked": True, "parked_at": now()}
-            if not await supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end, **parked):
-                await supervisor.amend_surely(entry, *_PROPERTIES, **parked)
+            await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now())
             await self._runs.host.settle(entry.id)
             await self._runs.tear_down(entry)
             self._leave(entry)

@@ -13,6 +13,7 @@ from amuxd.config import Settings
 from amuxd.errors import Internal, InvalidTransition, NotResumable
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.learning import Learning
 from amuxd.parking import Parking
 from amuxd.records import Certificate
 from amuxd.registry import Entry, Waking
@@ -31,7 +32,7 @@ class Runs:
         self.settings = settings
         self.parking = Parking(self)
         self._watch = watch
-        self._looked_for: set[str] = set()
+        self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
 
@@ -248,26 +249,11 @@ class Runs:
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
         entry.activity_hash = digest
-        if conversations.is_to_be_found(entry) and entry.id not in self._looked_for:
-            self._looked_for.add(entry.id)
-            self.supervisor.spawn(self._look_for_conversation(entry))
-
-    async def _look_for_conversation(self, entry: Entry) -> None:
-        try:
-            if entry.home and entry.agent and entry.agent.kept:
-                looked = conversations.find, entry.home.command.pid, entry.agent.kept
-                if found := await self.supervisor.on_disk(*looked):
-                    await self.learn_conversation(entry, found)
-        except StoreError as error:
-            # It prints again, and is then looked at again.
-            logger.error("the conversation of %s could not be written down: %s", entry.session.name, error)
-        finally:
-            self._looked_for.discard(entry.id)
+        self._learning.printed(entry)
 
     async def learn_conversation(self, entry: Entry, conversation: str) -> None:
         """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
-        await self.supervisor.amend(entry, "Command", "Resumable", conversation_id=conversation)
-        logger.info("%s: it is in conversation %s", entry.session.name, conversation)
+        await self._learning.learn(entry, conversation)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         entry.ended.set()
@@ -292,15 +278,15 @@ class Runs:
             await self.conclude(entry, end)
 
     async def conclude(self, entry: Entry, end: End) -> None:
-        if end.success and entry.situation.stays_after_success:
-            await self.parking.stay(entry, end)
-            return
         await self.supervisor.apply_surely(entry, states.CommandEnded(end), KERNEL, end=end)
         self.settle_if_ended(entry)
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
             entry.settling = self.supervisor.spawn(self.settle(entry))
+        elif entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD:
+            # An end that did not end the run.
+            self.supervisor.spawn(self.parking.stay(entry))
 
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""

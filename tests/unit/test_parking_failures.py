@@ -15,7 +15,7 @@ from amuxd.errors import AmuxError, Internal, LaunchFailed
 from amuxd.hosts import LaunchRefused
 from amuxd.hosts.tmux import TmuxUnreachable
 from amuxd.registry import Entry
-from amuxd.states import End, State, StopRequested
+from amuxd.states import State, StopRequested
 from amuxd.supervisor import now
 
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
@@ -181,7 +181,7 @@ def test_one_that_ended_as_it_was_stopped_is_stopped(tmp_path: Path) -> None:
             # Its end waits for us, who stop it.
             await world.supervisor.apply(entry, StopRequested(), "user")
             await world.runs.bring_down(entry, 1)
-        await world.runs.parking.stay(entry, End(code=0))
+        await world.runs.parking.stay(entry)
         assert entry.state.state is State.STOPPED
         assert not entry.parked
 
