@@ -20,11 +20,17 @@ class OnExit(StrEnum):
 
 @dataclass(frozen=True)
 class Kept:
-    """Where the agent keeps a conversation, once there is something to keep."""
+    """Where the agent keeps a conversation, once there is something to keep.
+
+    Below what the variable names or, where it is not set, the directory in the user's home.
+    """
 
     variable: str
     directory: str
     pattern: str
+
+    def written_for(self, conversation: str) -> str:
+        return self.pattern.format(conversation=conversation)
 
     def written_as(self, path: str) -> str | None:
         """The conversation that the file at this path holds, if it is one of the agent's."""
@@ -109,6 +115,7 @@ BUILT_IN: Mapping[str, Agent] = {
             stop_children=True,
             stop_grace=30.0,
             attention=("ToolPermission",),
+            kept=Kept("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
         ),
         Agent(
             "opencode",

@@ -62,7 +62,7 @@ def _has_begun(kept: Kept | None, conversation: str, environment: dict[str, str]
         return True
     home = Path(environment.get("HOME") or Path.home())
     base = Path(environment.get(kept.variable) or home / kept.directory)
-    return any(base.glob(kept.pattern.replace(CONVERSATION, conversation)))
+    return any(base.glob(kept.written_for(conversation)))
 
 
 def is_to_be_found(entry: Entry) -> bool:

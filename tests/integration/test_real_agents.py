@@ -52,6 +52,8 @@ def environment(amux: Amux, bin_directory: Path) -> dict[str, str]:
         "HOME": str(amux.machine.home),
         "PATH": f"{bin_directory}:/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
+        # What they would wake on the desktop's bus is no part of the session.
+        "DBUS_SESSION_BUS_ADDRESS": "disabled:",
     }
 
 
@@ -116,6 +118,36 @@ def test_claude_to_whom_nothing_was_said_is_begun_again_with_its_id(
     assert command_line(amux, session) == before
     until(lambda: re.search(r"Welcome|theme|Claude Code", session.call("Capture", "u", 0)), timeout=30)
     assert session.state == "running"
+
+
+def test_codex_is_known_by_the_file_that_it_writes(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    nowhere = '{name="nowhere",base_url="http://127.0.0.1:9",wire_api="responses",requires_openai_auth=false}'
+    provider = ["-c", 'model_provider="nowhere"', "-c", f"model_providers.nowhere={nowhere}"]
+    sessions = [
+        amux.create([*provider, "exec", "hi"], agent="codex", env=environment, cwd=repository) for _ in "12"
+    ]
+    found = [until(lambda: state_on_disk(amux, s)["conversation_id"], 30) for s in sessions]  # noqa: B023
+    written = (amux.machine.home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
+    assert {path.stem[-36:] for path in written} == set(found)
+    assert len(set(found)) == 2
+
+
+def test_claude_goes_on_with_what_it_has_kept(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    """Its question is kept although nobody answers it; restart does not begin that conversation again."""
+    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0"}
+    session = amux.create(["-p", "hi"], agent="claude", env=environment, cwd=repository)
+    session.wait_state("failed", timeout=60)
+    for verb, flag in (("Resume", "--resume"), ("Restart", "--session-id")):
+        session.call(verb)
+        conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command") == ["claude", flag, conversation, "-p", "hi"]
+        session.wait_state("failed", timeout=60)
+        assert "API Error" in " ".join(session.certificate()["last_lines"])
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def command(subject: Entry, resuming: bool) -> list[str]:
     [
         ("claude", ["claude", "--session-id", ID], ["claude", "--session-id", ID]),
         ("codex", ["codex"], ["codex", "resume", ID]),
-        ("gemini", ["gemini", "--session-id", ID], ["gemini", "--resume", ID]),
+        ("gemini", ["gemini", "--session-id", ID], ["gemini", "--session-id", ID]),
         ("opencode", ["opencode"], ["opencode", "--session", ID]),
         (
             "aider",
@@ -59,15 +59,31 @@ def test_what_is_built_in(
     assert command(entry(BUILT_IN[name], ID), True) == [*resumed, "--model", "x"]
 
 
-@pytest.mark.parametrize("elsewhere", [True, False])
-def test_claude_goes_on_with_a_conversation_that_has_begun(tmp_path: Path, elsewhere: bool) -> None:
-    base = tmp_path / ("config" if elsewhere else ".claude")
-    (base / "projects/-work").mkdir(parents=True)
-    (base / f"projects/-work/{ID}.jsonl").write_text("{}\n")
-    environment = {"HOME": str(tmp_path)} | ({"CLAUDE_CONFIG_DIR": str(base)} if elsewhere else {})
-    subject = entry(BUILT_IN["claude"], ID)
+@pytest.mark.parametrize(
+    ("name", "variable", "value", "file"),
+    [
+        ("claude", "CLAUDE_CONFIG_DIR", "config", f"config/projects/-work/{ID}.jsonl"),
+        ("claude", "", "", f".claude/projects/-work/{ID}.jsonl"),
+        (
+            "gemini",
+            "GEMINI_CLI_HOME",
+            "of",
+            f"of/.gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl",
+        ),
+        ("gemini", "", "", f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.json"),
+    ],
+)
+def test_a_conversation_that_has_begun_goes_on(
+    tmp_path: Path, name: str, variable: str, value: str, file: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("{}\n")
+    environment = {"HOME": str(tmp_path)} | ({variable: str(tmp_path / value)} if variable else {})
+    subject = entry(BUILT_IN[name], ID)
     subject.session = replace(subject.session, environment=environment)
-    assert command(subject, True)[:3] == ["claude", "--resume", ID]
+    assert command(subject, True)[:3] == [name, "--resume", ID]
+    subject.state = replace(subject.state, conversation_id=str(uuid.uuid4()))
+    assert command(subject, True)[:2] == [name, "--session-id"]
 
 
 def test_each_new_conversation_has_an_id_of_its_own() -> None:
