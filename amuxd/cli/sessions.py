@@ -101,7 +101,7 @@ def _detail(session: Properties, now: float) -> str:
 
 def _running_detail(session: Properties, now: float) -> str:
     if session.get("Parked"):
-        return f"parked {since(session['ParkedUSec'], now)}"
+        return f"parked {since(session.get('ParkedUSec', 0), now)}"
     if attention := session.get("Attention"):
         return f"waiting: {attention}"
     active = session.get("LastActivityUSec", 0) or session.get("StartedUSec", 0)

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.client import Session
-from harness.daemon import Amux
+from harness.client import Client, Session
 from harness.machine import REPOSITORY
 
 STANDIN = REPOSITORY / "tests/harness/agent.py"
@@ -15,7 +14,7 @@ STANDIN = REPOSITORY / "tests/harness/agent.py"
 class Agents:
     """Profiles in the machine's configuration, and the conversations that the agents keep."""
 
-    def __init__(self, amux: Amux) -> None:
+    def __init__(self, amux: Client) -> None:
         self.amux = amux
         self.store = amux.machine.base / "talks"
         self._sections: dict[str, dict[str, Any]] = {}
@@ -53,10 +52,10 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def state_on_disk(amux: Amux, session: Session) -> dict[str, Any]:
+def state_on_disk(amux: Client, session: Session) -> dict[str, Any]:
     state: dict[str, Any] = json.loads(state_file(amux, session).read_text())
     return state
 
 
-def state_file(amux: Amux, session: Session) -> Path:
+def state_file(amux: Client, session: Session) -> Path:
     return amux.state / "sessions" / session.id / "state.json"

@@ -9,7 +9,7 @@ import pytest
 from agent_fixtures import Agents, state_file, state_on_disk
 from harness.bus import CallFailed
 from harness.client import Session
-from harness.daemon import Amux
+from harness.daemon import Amux, Embedded
 from harness.waiting import until
 
 
@@ -59,6 +59,31 @@ def test_what_is_sent_arrives_however_slow_it_comes_back(amux: Amux, agents: Age
     assert session.get("Run") == 1
     assert session.log().count("remembering") == 2
     assert session.get("SessionAlive") == "alive"
+
+
+def test_on_every_system(amux_everywhere: Amux) -> None:
+    agents = Agents(amux_everywhere)
+    agents.configure()
+    session = parked(agents)
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+    session.stop()
+    session.call("Resume")
+    until(lambda: "remembering ['first', 'second']" in session.log())
+
+
+def test_without_systemd(embedded: Embedded) -> None:
+    embedded.cli("ls")
+    agents = Agents(embedded)
+    agents.configure()
+    session = parked(agents)
+    assert session.get("Parked")
+    assert session.get("Pid") == 0
+    embedded.cli("send", session.id, "second")
+    until(lambda: "heard 2: second" in session.log())
+    session.stop()
+    embedded.cli("resume", session.id)
+    until(lambda: "remembering ['first', 'second']" in session.log())
 
 
 def test_attach_brings_it_back(amux: Amux, agents: Agents) -> None:

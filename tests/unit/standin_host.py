@@ -26,6 +26,7 @@ class StandinHost:
         self.store = store
         self.failing: dict[str, Exception] = {}
         self.clients = 0
+        self.typed: list[str] = []
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def _maybe_fail(self, verb: str) -> None:
@@ -81,7 +82,9 @@ class StandinHost:
         self._maybe_fail("attached")
         return self.clients
 
-    async def send(self, session_id: str, text: str, enter: bool) -> None: ...
+    async def send(self, session_id: str, text: str, enter: bool) -> None:
+        self._maybe_fail("send")
+        self.typed.append(text)
 
     async def capture(self, session_id: str, lines: int) -> str:
         return ""

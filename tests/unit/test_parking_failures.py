@@ -10,12 +10,17 @@ import pytest
 from standin_host import World, in_world
 
 from amuxd import supervisor as supervising
+from amuxd import terminals
 from amuxd.agents import Agent, OnExit
+from amuxd.cleaning import clean
+from amuxd.config import Settings
 from amuxd.errors import AmuxError, Internal, LaunchFailed
 from amuxd.hosts import LaunchRefused
 from amuxd.hosts.tmux import TmuxUnreachable
 from amuxd.registry import Entry
+from amuxd.retention import Retention
 from amuxd.states import State, StopRequested
+from amuxd.store import Known
 from amuxd.supervisor import now
 
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
@@ -210,5 +215,63 @@ def test_it_is_parked_once(tmp_path: Path) -> None:
             return True
 
         assert sorted(await asyncio.gather(park(entry), park(entry))) == [False, True]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_prints_nothing_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminals, "LONGEST_WAKING", 0.2)
+
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        hands = terminals.Terminals(world.runs)
+        began = asyncio.get_running_loop().time()
+        await hands.send(entry, "text", True)
+        assert world.host.typed == ["text"]
+        assert asyncio.get_running_loop().time() - began >= 0.15
+        began = asyncio.get_running_loop().time()
+        await hands.send(entry, "more", True)
+        assert asyncio.get_running_loop().time() - began < 0.15
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_a_terminal_that_does_not_do_it_is_told_of(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        entry.waking = None
+        world.host.failing["send"] = TmuxUnreachable("no")
+        with pytest.raises(Internal, match="did not do it: no"):
+            await terminals.Terminals(world.runs).send(entry, "text", True)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_an_agent_tells_of_its_conversation_is_kept(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        teller = Agent("teller", ("sleep", "1000"), resume=("sleep", "{conversation}"))
+        entry = await world.start(teller)
+        assert "has not told yet" in entry.why_not_resumable
+        await world.runs.learn_conversation(entry, "1000")
+        assert not entry.why_not_resumable
+        await world.runs.learn_conversation(entry, "1001")
+        known = world.store.load(entry.id)
+        assert isinstance(known, Known)
+        assert known.state.conversation_id == "1001"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_two_who_clean_remove_each_once(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.runs.configure(Settings(retention=Retention(completed=0)))
+        entries = [await world.create(None, "true") for _ in range(5)]
+        for entry in entries:
+            await world.runs.start(entry)
+        await world.until(lambda: all(entry.state.state is State.COMPLETED for entry in entries))
+        removed = await asyncio.gather(clean(world.runs, False), clean(world.runs, False))
+        assert sorted([*removed[0], *removed[1]]) == sorted(entry.id for entry in entries)
 
     asyncio.run(in_world(tmp_path, story))
