@@ -99,10 +99,13 @@ def test_one_that_cannot_be_removed_stays(amux: Amux, agents: Agents) -> None:
 
 def test_one_that_somebody_looks_at_stays(amux: Amux, agents: Agents) -> None:
     session = amux.create(["cat"], name="watched")
-    agents.write(head="[retention]\nfailed = 0\ncompleted = 0\n")
+    agents.write(head="[retention]\nfailed = 0\n")
     with amux.terminal("attach", "watched") as terminal:
+        terminal.expect("detaches")
         until(lambda: session.get("Attached") == 1)
-        terminal.type("\x04")
-        session.wait_state("completed")
-        until(lambda: amux.manager.call("Clean", "a{sv}", {}) == [] and session.get("Attached") == 1)
+        session.call("Kill", "s", "SIGKILL")
+        session.wait_state("failed")
+        # Answered once it is known that somebody looks.
+        session.certificate()
+        assert amux.manager.call("Clean", "a{sv}", {}) == []
     until(lambda: amux.manager.call("Clean", "a{sv}", {}) == [session.id])
