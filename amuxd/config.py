@@ -1,20 +1,38 @@
 """The user's settings, all of them optional."""
 
+import signal
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from amuxd.agents import BUILT_IN, IDLE_AFTER, Agent, OnExit
 from amuxd.errors import InvalidArgument
 from amuxd.quantities import parse_duration, parse_size
+from amuxd.retention import Retention
 
 SMALLEST_LOG = 4 * 1024 * 1024
+NEVER = "never"
+# Thirty years, in seconds: more is a mistake, and less than what timers can count.
+LONGEST = 1e9
+
+Reader = Callable[[object], Any]
 
 
 @dataclass(frozen=True)
 class Settings:
     log_cap: int = 64 * 1024 * 1024
     stop_grace: float = 10.0
+    idle_after: float = IDLE_AFTER
+    retention: Retention = field(default_factory=Retention)
+    agents: Mapping[str, Agent] = field(default_factory=lambda: BUILT_IN)
+
+    def idle_after_of(self, agent: Agent | None) -> float:
+        return self.idle_after if agent is None or agent.idle_after is None else agent.idle_after
+
+    def stop_grace_of(self, agent: Agent | None) -> float:
+        return self.stop_grace if agent is None or agent.stop_grace is None else agent.stop_grace
 
 
 def load(path: Path) -> Settings:
@@ -25,21 +43,48 @@ def load(path: Path) -> Settings:
         return Settings()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgument(f"{path} cannot be read: {error}") from error
-    sessions = data.pop("sessions", {})
+    try:
+        return _settings(data)
+    except ValueError as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+
+
+def _settings(data: dict[str, object]) -> Settings:
+    sessions = _section("sessions", data.pop("sessions", {}), _SESSIONS)
+    retention = _section("retention", data.pop("retention", {}), _RETENTION)
+    agents = _agents(data.pop("agents", {}))
     if data:
-        raise InvalidArgument(f"{path}: there is no section [{next(iter(data))}]")
-    if not isinstance(sessions, dict):
-        raise InvalidArgument(f"{path}: sessions must be a section")
-    values: dict[str, Any] = {}
-    for key, value in sessions.items():
-        reader = _READERS.get(key)
-        if reader is None:
-            raise InvalidArgument(f"{path}: there is no setting {key} in [sessions]")
+        raise ValueError(f"there is no section [{next(iter(data))}]")
+    return Settings(**sessions, retention=Retention(**retention), agents=agents)
+
+
+def _section(name: str, section: object, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    if not isinstance(section, dict):
+        raise ValueError(f"{name} must be a section")
+    values = {}
+    for key, value in section.items():
+        if key not in readers:
+            raise ValueError(f"there is no setting {key} in [{name}]")
         try:
-            values[key] = reader(value)
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"{path}: sessions.{key}: {error}") from None
-    return Settings(**values)
+            values[key] = readers[key](value)
+        except ValueError as error:
+            raise ValueError(f"{name}.{key}: {error}") from None
+    return values
+
+
+def _agents(section: object) -> dict[str, Agent]:
+    if not isinstance(section, dict):
+        raise ValueError("agents must be a section")
+    agents = dict(BUILT_IN)
+    for name, given in section.items():
+        values = _section(f"agents.{name}", given, _AGENT)
+        if "env" in values:
+            values["environment"] = values.pop("env")
+        known = agents.get(name)
+        if known is None and "start" not in values:
+            raise ValueError(f"agents.{name}: a new agent needs start, the command that starts it")
+        agents[name] = replace(known, **values) if known else Agent(name=name, **values)
+    return agents
 
 
 def _size(value: object) -> int:
@@ -50,15 +95,78 @@ def _size(value: object) -> int:
 
 
 def _duration(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LONGEST:
         return float(value)
-    return parse_duration(_text(value))
+    duration = parse_duration(_text(value))
+    if duration >= LONGEST:
+        raise ValueError(f"{value!r} is too long")
+    return duration
+
+
+def _duration_or_never(value: object) -> float | None:
+    return None if value == NEVER else _duration(value)
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{value!r} is no text")
     return value
 
 
-_READERS = {"log_cap": _size, "stop_grace": _duration}
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r} is no list of texts")
+    return tuple(map(_text, value))
+
+
+def _command(value: object) -> tuple[str, ...]:
+    words = _texts(value)
+    if not words or not words[0]:
+        raise ValueError("a command needs a program")
+    return words
+
+
+def _on_exit(value: object) -> OnExit:
+    try:
+        return OnExit(_text(value))
+    except ValueError:
+        raise ValueError(f"it is complete or stay, not {value!r}") from None
+
+
+def _signal(value: object) -> str:
+    name = "SIG" + _text(value).upper().removeprefix("SIG")
+    # A stopped process ends never, and one that is killed saves nothing.
+    if name not in signal.Signals.__members__ or name in {"SIGSTOP", "SIGKILL"}:
+        raise ValueError(f"{value!r} is not a signal that asks a program to end, such as TERM or INT")
+    return name
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"it is true or false, not {value!r}")
+    return value
+
+
+def _environment(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is no table of variables")
+    for name in value:
+        if not name or "=" in name or "\0" in name:
+            raise ValueError(f"{name!r} cannot be the name of a variable")
+    return {name: _text(text) for name, text in value.items()}
+
+
+_SESSIONS: Mapping[str, Reader] = {"log_cap": _size, "stop_grace": _duration, "idle_after": _duration}
+_RETENTION: Mapping[str, Reader] = dict.fromkeys(Retention.__dataclass_fields__, _duration_or_never)
+_AGENT: Mapping[str, Reader] = {
+    "start": _command,
+    "resume": _texts,
+    "on_exit": _on_exit,
+    "idle_after": _duration,
+    "park_after": _duration_or_never,
+    "stop_signal": _signal,
+    "stop_children": _flag,
+    "stop_grace": _duration,
+    "attention": _texts,
+    "env": _environment,
+}

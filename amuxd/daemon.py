@@ -14,7 +14,7 @@ from pathlib import Path
 
 import sdnotify
 
-from amuxd import __version__, config, paths, processes, reconcile
+from amuxd import __version__, comeback, config, paths, processes, reconcile
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.objects import (
     LOG_CONTROL_PATH,
@@ -37,6 +37,7 @@ from amuxd.runs import Runs
 from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
+from amuxd.terminals import Terminals
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -91,16 +92,18 @@ class Daemon:
         host = LocalHost(enclosure, store, runtime, settings.log_cap)
         watch = Watch()
         supervisor = Supervisor(store, processes.boot_id())
-        runs = Runs(supervisor, host, watch, settings.stop_grace)
+        runs = Runs(supervisor, host, watch, settings)
 
         def reload() -> None:
             fresh = config.load(paths.config_file())
-            host.log_cap, runs.stop_grace = fresh.log_cap, fresh.stop_grace
+            host.log_cap = fresh.log_cap
+            runs.configure(fresh)
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
         watch.directory(host.attached_directory, runs.attachment_changed)
-        await reconcile.load(supervisor)
+        supervisor.listen(runs.parking)
+        await reconcile.load(supervisor, settings.agents)
         await reconcile.reconcile(runs)
         server = self._export(bus, runs, mode, reload)
         try:
@@ -113,6 +116,7 @@ class Daemon:
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
             supervisor.spawn(_delay_shutdown(runs)),
+            supervisor.spawn(comeback.bring_back(runs)),
         ]
         bus_failure = await self._until_stopped(bus)
         for task in background:
@@ -141,14 +145,14 @@ class Daemon:
 
     def _export(self, bus: Bus, runs: Runs, mode: str, reload: Callable[[], None]) -> Server:
         server = Server(bus)
-        supervisor = runs.supervisor
+        supervisor, terminals = runs.supervisor, Terminals(runs)
         server.export(paths.MANAGER_PATH, ManagerObject(runs, server, mode, reload))
         server.export(LOG_CONTROL_PATH, LogControl(self._log))
         for entry in supervisor.registry:
-            server.export(path_of(entry.id), SessionObject(runs, entry), announce=False)
+            server.export(path_of(entry.id), SessionObject(runs, terminals, entry), announce=False)
         for session in supervisor.registry.not_readable.values():
             server.export(path_of(session.id), NotReadableObject(session), announce=False)
-        supervisor.listen(Announcer(server, runs))
+        supervisor.listen(Announcer(server, runs, terminals))
         return server
 
     async def _until_stopped(self, bus: Bus) -> str | None:

@@ -26,6 +26,15 @@ def last_lines(log: Path, count: int = LINES) -> list[str]:
     return lines[-count:]
 
 
+def last_written(log: Path) -> int:
+    """In microseconds since the epoch; 0 where nothing was written."""
+    try:
+        status = log.stat()
+    except OSError:
+        return 0
+    return status.st_mtime_ns // 1000 if status.st_size else 0
+
+
 def size_of(path: Path) -> int:
     try:
         return path.stat().st_size

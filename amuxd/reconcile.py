@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import logging
 import select
+from collections.abc import Mapping
 
 from amuxd import states
+from amuxd.agents import Agent
 from amuxd.errors import LaunchFailed
 from amuxd.hosts import Alive, Ended, Gone, Unknown
+from amuxd.logs import last_written
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
-from amuxd.states import ENDED, End, Liveness, State
+from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import StoreError, Unreadable
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, Supervisor, now
 
@@ -20,7 +23,7 @@ SWEEP = 60.0
 AT_ONCE = 16
 
 
-async def load(supervisor: Supervisor) -> None:
+async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
     for known in await supervisor.on_disk(supervisor.store.load_all):
         if isinstance(known, Unreadable):
             logger.error(
@@ -28,8 +31,13 @@ async def load(supervisor: Supervisor) -> None:
             )
             supervisor.registry.not_readable[known.id] = NotReadable(known.id, known.name, known.why)
             continue
-        entry = Entry(known.session, known.state, known.certificate)
+        agent = agents.get(known.session.agent)
+        entry = Entry(known.session, known.state, known.certificate, agent)
         entry.activity_at = known.state.last_activity_at
+        if known.state.state in LIVE | {State.SUSPENDED}:
+            # It may have printed while nobody watched.
+            log = supervisor.store.log(entry.id, known.state.run)
+            entry.activity_at = max(entry.activity_at, last_written(log))
         entry.activity_hash = known.state.last_activity_hash
         entry.checked_at = known.state.last_checked_at
         supervisor.registry.add(entry)
@@ -73,6 +81,8 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
             await runs.host.tear_down(entry.id, at_once=True)
             await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
             runs.supervisor.spawn(_start_again(runs, entry))
+    elif entry.state.parked and state in {State.RUNNING, State.SUSPENDED}:
+        await runs.parking.found(entry)
     elif entry.state.boot_id != runs.supervisor.boot_id:
         end = End(not_started="the machine went down") if state is State.STARTING else End()
         # Numbers of processes mean something else on this boot.
@@ -122,7 +132,7 @@ async def _look(runs: Runs, entry: Entry) -> None:
 
 async def _stop_again(runs: Runs, entry: Entry) -> None:
     async with entry.operation:
-        await runs.bring_down(entry, runs.stop_grace)
+        await runs.bring_down(entry, runs.grace_of(entry))
 
 
 async def sweep_forever(runs: Runs) -> None:

@@ -93,7 +93,12 @@ class RunState:
     attention: str = ""
     attention_message: str = ""
     parked: bool = False
+    parked_at: int = 0
     conversation_id: str = ""
+    resuming: bool = False
+    auto_boot: str = ""
+    auto_run: int = 0
+    auto_failures: int = 0
 
 
 @dataclass(frozen=True)

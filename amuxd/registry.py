@@ -7,16 +7,26 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from amuxd.agents import Agent, OnExit
 from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
 from amuxd.hosts import Home
 from amuxd.records import Certificate, RunState, Session
-from amuxd.states import BADGE, Liveness, Situation, State
+from amuxd.states import BADGE, Liveness, Situation, State, possible
 
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
 _ID_LENGTH = 6
 _NOT_YET = {State.CREATED, State.STARTING}
+
+
+@dataclass(frozen=True)
+class Waking:
+    """An agent that has just begun: what is typed before it is ready is lost."""
+
+    since: float
+    log_size: int
 
 
 @dataclass(eq=False)
@@ -26,6 +36,7 @@ class Entry:
     session: Session
     state: RunState
     certificate: Certificate | None = None
+    agent: Agent | None = None
     home: Home | None = None
     attached: int = 0
     keeps_terminal: bool = False
@@ -33,6 +44,8 @@ class Entry:
     activity_at: int = 0
     activity_hash: int = 0
     checked_at: int = 0
+    used_at: int = 0
+    waking: Waking | None = None
     settling: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     operation: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -44,7 +57,34 @@ class Entry:
 
     @property
     def situation(self) -> Situation:
-        return Situation(self.state.state, self.state.run)
+        state = self.state.state
+        return Situation(
+            state,
+            self.state.run,
+            stays_after_success=self.agent is not None
+            and self.agent.on_exit is OnExit.STAY
+            and not self.why_not_resumable,
+            workspace_exists=state is not State.ORPHANED or Path(self.session.directory).is_dir(),
+            resumable=not self.why_not_resumable,
+        )
+
+    @property
+    def why_not_resumable(self) -> str:
+        """Why its conversation could not be continued, whatever state it is in; empty where it could."""
+        if self.agent is not None:
+            return self.agent.why_not_resumable(self.state.conversation_id)
+        if self.session.agent:
+            return f"there is no agent {self.session.agent!r} any more"
+        return "it is no agent, and so has no conversation"
+
+    @property
+    def resumable(self) -> bool:
+        """Whether resume would be granted now."""
+        return self.parked or "resume" in possible(self.situation)
+
+    @property
+    def parked(self) -> bool:
+        return self.state.parked and self.state.state is State.RUNNING
 
     @property
     def session_alive(self) -> Liveness:
@@ -52,7 +92,7 @@ class Entry:
             return Liveness.UNKNOWN
         if self.home is not None and not self.ended.is_set():
             return Liveness.ALIVE
-        return Liveness.NONE if self.state.state in _NOT_YET else Liveness.DEAD
+        return self._absent
 
     @property
     def host_alive(self) -> Liveness:
@@ -60,7 +100,11 @@ class Entry:
             return Liveness.UNKNOWN
         if self.home is not None or self.keeps_terminal:
             return Liveness.ALIVE
-        return Liveness.NONE if self.state.state in _NOT_YET else Liveness.DEAD
+        return self._absent
+
+    @property
+    def _absent(self) -> Liveness:
+        return Liveness.NONE if self.state.state in _NOT_YET or self.parked else Liveness.DEAD
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,22 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from amuxd import inotify, processes, states
-from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed, NoSuchSession
+from amuxd import conversations, inotify, processes, states
+from amuxd.config import Settings
+from amuxd.errors import Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotResumable
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.learning import Learning
+from amuxd.parking import Parking
 from amuxd.records import Certificate
-from amuxd.registry import Entry
+from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
+from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -25,15 +28,15 @@ logger = logging.getLogger(__name__)
 # How long a killed process may take to go.
 KILLED = 10.0
 
-Result = TypeVar("Result")
-
 
 class Runs:
-    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch, stop_grace: float) -> None:
+    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch, settings: Settings) -> None:
         self.supervisor = supervisor
         self.host = host
-        self.stop_grace = stop_grace
+        self.settings = settings
+        self.parking = Parking(self)
         self._watch = watch
+        self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
 
@@ -47,33 +50,61 @@ class Runs:
 
     async def start(self, entry: Entry) -> None:
         async with self._operation(entry):
-            await self.supervisor.request(entry, states.StartRequested(), "start")
+            await self.supervisor.request(entry, states.StartRequested(), "start", USER)
             await self.bring_up(entry)
+
+    def configure(self, settings: Settings) -> None:
+        self.settings = settings
+        for entry in self.supervisor.registry:
+            entry.agent = settings.agents.get(entry.session.agent)
+            self.supervisor.changed(entry, "Command", "Resumable", "IdleAfterUSec")
+
+    def grace_of(self, entry: Entry) -> float:
+        return self.settings.stop_grace_of(entry.agent)
 
     async def restart(self, entry: Entry) -> None:
         async with self._operation(entry):
-            if decide(entry.situation, states.RestartRequested()):
-                await self._settled(entry)
-            await self.supervisor.request(
-                entry,
-                states.RestartRequested(),
-                "restart",
-                command=None,
-                server=None,
-                started_at=0,
-                parked=False,
-            )
-            entry.activity_at = entry.activity_hash = 0
-            if entry.keeps_terminal and not entry.attached:
-                await self._tear_down(entry)
-            self._let_go_of_shell(entry)
-            await self.supervisor.apply(entry, states.StartRequested(), USER)
-            await self.bring_up(entry)
+            await self.begin_again(entry, states.RestartRequested(), "restart", USER)
+
+    async def resume(self, entry: Entry) -> None:
+        if entry.parked:
+            await self.parking.bring_back(entry)
+            return
+        async with self._operation(entry):
+            if decide(entry.situation, states.RestartRequested(resume=True)) and entry.why_not_resumable:
+                raise NotResumable(
+                    f"{entry.session.name} cannot be resumed: {entry.why_not_resumable}; "
+                    f"possible: {', '.join(states.possible(entry.situation))}"
+                )
+            await self.begin_again(entry, states.RestartRequested(resume=True), "resume", USER)
+
+    async def begin_again(
+        self, entry: Entry, fact: states.RestartRequested, verb: str, by: str, **changes: Any
+    ) -> None:
+        """Run n + 1, with what it needs of run n. Whoever calls holds the session's operation."""
+        if decide(entry.situation, fact):
+            await self._settled(entry)
+        # What began by itself is counted by whoever began it; a person's word begins the count anew.
+        fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
+        fresh |= {"command": None, "server": None, "started_at": 0, "resuming": fact.resume, **changes}
+        await self.supervisor.request(entry, fact, verb, by, **fresh)
+        entry.activity_at = entry.activity_hash = 0
+        if entry.keeps_terminal and not entry.attached:
+            await self.tear_down(entry)
+        self._let_go_of_shell(entry)
+        await self.supervisor.apply(entry, states.StartRequested(), by)
+        await self.bring_up(entry)
+
+    async def launch(self, entry: Entry, resuming: bool) -> tuple[Home, str]:
+        """The command at its gate, and the conversation that it will be in."""
+        plan = await self.supervisor.on_disk(conversations.plan, entry, resuming)
+        home = await self.host.launch(plan.session, entry.state.run, entry.keeps_terminal)
+        return home, plan.conversation
 
     async def bring_up(self, entry: Entry) -> None:
         """From starting to running, or to failed and LaunchFailed with the reason."""
         try:
-            home = await self.host.launch(entry.session, entry.state.run, entry.keeps_terminal)
+            home, conversation = await self.launch(entry, entry.state.resuming)
         except (LaunchRefused, OSError, StoreError) as error:
             await self._give_up(entry, str(error))
         except Exception as error:
@@ -88,11 +119,13 @@ class Runs:
                 command=home.command,
                 server=home.server,
                 started_at=now(),
+                conversation_id=conversation,
             )
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
             await self._give_up(entry, str(error))
+        entry.waking = Waking(asyncio.get_running_loop().time(), 0) if entry.agent else None
         self.take_home(entry, home)
 
     async def _give_up(self, entry: Entry, why: str) -> NoReturn:
@@ -117,21 +150,19 @@ class Runs:
             if entry.id in self._open_shells:
                 # Its run is over: what is left to stop is the shell that stayed open.
                 await self._settled(entry)
-                await self._tear_down(entry)
+                await self.tear_down(entry)
                 self.supervisor.changed(entry, "Attached", "HostAlive")
                 return
-            await self.supervisor.request(entry, states.StopRequested(), "stop")
-            await self.bring_down(entry, self.stop_grace if grace is None else grace)
+            await self.supervisor.request(
+                entry, states.StopRequested(), "stop", USER, parked=False, parked_at=0
+            )
+            await self.bring_down(entry, self.grace_of(entry) if grace is None else grace)
 
     async def bring_down(self, entry: Entry, grace: float) -> None:
         """From stopping to stopped: the command first, then everything that is left."""
-        home = entry.home
         end = End()
         try:
-            if home is None:
-                await self.host.tear_down(entry.id)
-            else:
-                end = await self._end_and_leave(entry, home, grace)
+            end = await self.end_processes(entry, grace)
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
             await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
@@ -144,8 +175,14 @@ class Runs:
         await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
         await self.supervisor.certify(entry)
 
-    async def _end_and_leave(self, entry: Entry, home: Home, grace: float) -> End:
-        await self.host.ask_to_end(entry.session, home)
+    async def end_processes(self, entry: Entry, grace: float) -> End:
+        home = entry.home
+        if home is None:
+            await self.host.tear_down(entry.id)
+            return End()
+        agent = entry.agent
+        number = signal.Signals[agent.stop_signal] if agent else signal.SIGTERM
+        await self.host.ask_to_end(entry.session, home, number, agent is not None and agent.stop_children)
         if await _happens(entry.ended, grace):
             # The terminal may be the only one who knows how, and it goes next.
             end = await self.host.end_of(entry.session, entry.state.run, home)
@@ -165,7 +202,7 @@ class Runs:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
-            await self.supervisor.request(entry, states.ArchiveRequested(), "archive")
+            await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
             await self._leave_nothing(entry)
 
     async def remove(self, entry: Entry, force: bool) -> None:
@@ -175,42 +212,21 @@ class Runs:
                     raise InvalidTransition(
                         f"{entry.session.name} is {entry.state.state}: stop it first, or force its removal"
                     )
-                await self.supervisor.request(entry, states.StopRequested(), "stop")
-                await self.bring_down(entry, self.stop_grace)
-            await self._leave_nothing(entry)
-            await self.supervisor.forget(entry)
+                await self.supervisor.request(entry, states.StopRequested(), "stop", USER)
+                await self.bring_down(entry, self.grace_of(entry))
+            await self.discard(entry)
+
+    async def discard(self, entry: Entry) -> None:
+        """Whoever calls holds the operation of a session of which nothing lives."""
+        await self._leave_nothing(entry)
+        await self.supervisor.forget(entry)
 
     async def _leave_nothing(self, entry: Entry) -> None:
         """What a stop could not end, or nobody could look at, must not outlive what is known of it."""
         await self._settled(entry)
         if entry.home is not None or entry.keeps_terminal or self.host.has_terminal(entry.id):
             self.leave_home(entry)
-            await self._tear_down(entry)
-
-    def kill(self, entry: Entry, name: str) -> None:
-        number = processes.signal_number(name)
-        if number is None:
-            raise InvalidArgument(f"there is no signal {name!r}")
-        if entry.home is None or entry.ended.is_set():
-            raise impossible(entry, "kill")
-        self.host.foresee_kill(entry.home)
-        try:
-            signal.pidfd_send_signal(entry.home.command_fd, number)
-        except PermissionError:
-            raise Internal(f"{entry.session.name} runs as another user, who alone can signal it") from None
-        except ProcessLookupError:
-            raise impossible(entry, "kill") from None
-
-    async def send(self, entry: Entry, text: str, enter: bool) -> None:
-        await self._ask_terminal(entry, "send", self.host.send(entry.id, text, enter))
-
-    async def capture(self, entry: Entry, lines: int) -> str:
-        return await self._ask_terminal(entry, "capture", self.host.capture(entry.id, lines))
-
-    def attach_command(self, entry: Entry) -> list[str]:
-        if entry.host_alive is not Liveness.ALIVE:
-            raise impossible(entry, "attach")
-        return self.host.attach_command(entry.id)
+            await self.tear_down(entry)
 
     async def certificate(self, entry: Entry, run: int) -> Certificate | None:
         """Waits until the last lines are all there."""
@@ -222,15 +238,6 @@ class Runs:
             if found := await self.supervisor.on_disk(self.supervisor.store.certificate, entry.id, earlier):
                 return found
         return None
-
-    async def _ask_terminal(self, entry: Entry, verb: str, question: Coroutine[Any, Any, Result]) -> Result:
-        if entry.host_alive is not Liveness.ALIVE:
-            question.close()
-            raise impossible(entry, verb)
-        try:
-            return await question
-        except (TmuxUnreachable, TmuxRefused) as error:
-            raise Internal(f"the terminal of {entry.session.name} did not do it: {error}") from error
 
     # What is seen to happen.
 
@@ -267,6 +274,11 @@ class Runs:
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
         entry.activity_hash = digest
+        self._learning.printed(entry)
+
+    async def learn_conversation(self, entry: Entry, conversation: str) -> None:
+        """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
+        await self._learning.learn(entry, conversation)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
@@ -287,24 +299,27 @@ class Runs:
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
         run = entry.state.run
-        if entry.state.state is not State.STOPPING:
+        if entry.state.state is not State.STOPPING and not entry.parked:
             await self._tell_end(entry, await self.host.end_of(entry.session, run, home), run)
 
     async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
         """It may take long, on a full disk say: by then the end may be that of an earlier run."""
         told = await self.supervisor.apply_surely(
-            # While it is being stopped, the one who stops it tells of the end, when nothing is left.
+            # While it is being stopped or parked, the one who does it tells of the end, when nothing is left.
             *(entry, states.CommandEnded(end), KERNEL),
             end=end,
             run=run,
-            unless=State.STOPPING,
+            unless=lambda: entry.state.state is State.STOPPING or entry.parked,
         )
-        if told:
+        if told or entry.state.state is State.RUNNING:
             self.settle_if_ended(entry)
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
             entry.settling = self.supervisor.spawn(self.settle(entry))
+        elif entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD:
+            # An end that did not end the run.
+            self.supervisor.spawn(self.parking.stay(entry))
 
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
@@ -314,7 +329,7 @@ class Runs:
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave_home(entry)
         if not entry.keeps_terminal:
-            await self._tear_down(entry)
+            await self.tear_down(entry)
         elif entry.id not in self._open_shells:
             await self.host.show_end(entry.id, f"Process {entry.state.reason}.")
         await self.supervisor.certify(entry)
@@ -355,7 +370,7 @@ class Runs:
             if entry.settling is settling:
                 entry.settling = None
 
-    async def _tear_down(self, entry: Entry) -> None:
+    async def tear_down(self, entry: Entry) -> None:
         self._let_go_of_shell(entry)
         entry.keeps_terminal = False
         entry.attached = 0
@@ -378,11 +393,12 @@ class Runs:
         if entry.host_alive is not Liveness.ALIVE:
             return
         entry.attached = await self._count_attached(entry)
+        entry.used_at = now()
         self.supervisor.changed(entry, "Attached")
         used = entry.attached or entry.id in self._open_shells
         if entry.keeps_terminal and not used and not entry.operation.locked():
             async with entry.operation:
-                await self._tear_down(entry)
+                await self.tear_down(entry)
                 self.supervisor.changed(entry, "HostAlive")
 
     async def suspend(self, why: str) -> None:
@@ -395,7 +411,7 @@ class Runs:
 
     async def _suspend(self, entry: Entry, why: str) -> None:
         home = entry.home
-        if home is not None and entry.ended.is_set():
+        if home is not None and entry.ended.is_set() and not entry.parked:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD)

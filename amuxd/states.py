@@ -92,6 +92,7 @@ class Situation:
     run: int
     stays_after_success: bool = False
     workspace_exists: bool = True
+    resumable: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class StopRequested:
 @dataclass(frozen=True)
 class RestartRequested:
     resume: bool = False
+    by_itself: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,11 @@ class CommandStarted:
 @dataclass(frozen=True)
 class CommandEnded:
     end: End
+
+
+@dataclass(frozen=True)
+class FoundParked:
+    """Its process was ended on purpose, so that nothing that happened since can have hurt it."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +191,7 @@ Fact = (
     | CouldNotStart
     | CommandStarted
     | CommandEnded
+    | FoundParked
     | HomeGone
     | CouldNotStop
     | Probed
@@ -210,10 +218,11 @@ def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
             return (_S.STARTING, "started") if state is _S.CREATED else None
         case StopRequested():
             return (_S.STOPPING, "stop was asked for") if state in {_S.RUNNING, _S.STALE} else None
-        case RestartRequested(resume=resume):
-            if state not in RERUNNABLE or (state is _S.ORPHANED and not situation.workspace_exists):
+        case RestartRequested(resume=resume, by_itself=by_itself):
+            if not _can_run_again(situation):
                 return None
-            return _S.CREATED, "resume was asked for" if resume else "restart was asked for"
+            verb = "resume" if resume else "restart"
+            return _S.CREATED, f"{verb}, as resume=auto wants it" if by_itself else f"{verb} was asked for"
         case ArchiveRequested():
             return (_S.ARCHIVED, "put away") if state in ARCHIVABLE else None
         case CouldNotStart(why=why):
@@ -222,6 +231,8 @@ def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
             return (_S.RUNNING, "the command runs") if state is _S.STARTING else None
         case CommandEnded(end=end):
             return _ended(situation, end)
+        case FoundParked():
+            return (_S.RUNNING, "found parked") if state is _S.SUSPENDED else None
         case HomeGone():
             return _home_gone(state)
         case CouldNotStop(why=why):
@@ -236,6 +247,11 @@ def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
             if _S.ORPHANED not in WITHIN_A_RUN[state]:
                 return None
             return _S.ORPHANED, f"its directory {directory} was deleted"
+
+
+def _can_run_again(situation: Situation) -> bool:
+    state = situation.state
+    return state in RERUNNABLE and (state is not _S.ORPHANED or situation.workspace_exists)
 
 
 def _ended(situation: Situation, end: End) -> tuple[State, str] | None:
@@ -302,7 +318,8 @@ def possible(situation: Situation) -> list[str]:
     verbs = [
         ("start", state is _S.CREATED),
         ("stop", state in {_S.RUNNING, _S.STALE}),
-        ("restart", state in RERUNNABLE and (state is not _S.ORPHANED or situation.workspace_exists)),
+        ("restart", _can_run_again(situation)),
+        ("resume", situation.resumable and _can_run_again(situation)),
         ("archive", state in ARCHIVABLE),
         ("rm", state not in LIVE),
     ]

@@ -4,13 +4,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from amuxd.agents import Agent
 from amuxd.errors import AmuxError, Internal, InvalidTransition
 from amuxd.logs import last_lines, size_of
 from amuxd.records import Certificate, HistoryEntry, RunState, Session
@@ -86,7 +87,7 @@ class Supervisor:
         by: str,
         end: End | None = None,
         run: int | None = None,
-        unless: State | None = None,
+        unless: Callable[[], bool] | None = None,
         **changes: Any,
     ) -> Transition | None:
         """Brings about what the fact means, step by step: on disk first, in memory next, then told.
@@ -95,7 +96,7 @@ class Supervisor:
         """
 
         def means_something() -> bool:
-            return run in (None, entry.state.run) and entry.state.state is not unless
+            return run in (None, entry.state.run) and not (unless and unless())
 
         return await self._wholly(self._apply(entry, fact, by, end, means_something, changes))
 
@@ -186,10 +187,16 @@ class Supervisor:
         )
 
     async def apply_surely(self, entry: Entry, fact: Fact, by: str, **changes: Any) -> Transition | None:
+        return await self._surely(entry, lambda: self.apply(entry, fact, by, **changes))
+
+    async def amend_surely(self, entry: Entry, *properties: str, **changes: Any) -> None:
+        await self._surely(entry, lambda: self.amend(entry, *properties, **changes))
+
+    async def _surely(self, entry: Entry, change: Callable[[], Awaitable[Result]]) -> Result:
         """For what has happened already: a disk that is full now is tried again until it is not."""
         while True:
             try:
-                return await self.apply(entry, fact, by, **changes)
+                return await change()
             except Conflict as conflict:
                 logger.warning("%s: %s", entry.session.name, conflict)
             except StoreError as error:
@@ -204,7 +211,7 @@ class Supervisor:
 
     # What a person asks for.
 
-    async def create(self, session: Session) -> Entry:
+    async def create(self, session: Session, agent: Agent | None) -> Entry:
         at = session.created_at
         state = RunState(
             session_id=session.id,
@@ -221,7 +228,7 @@ class Supervisor:
             await self.on_disk(self.store.create, session, state, line)
         except StoreError as error:
             raise Internal(str(error)) from error
-        entry = Entry(session, state, checked_at=at)
+        entry = Entry(session, state, agent=agent, checked_at=at)
         self.registry.add(entry)
         logger.info("%s: created", session.name, extra={"AMUX_SESSION": entry.id, "AMUX_STATE": "created"})
         for listener in self._listeners:
@@ -238,9 +245,9 @@ class Supervisor:
         for listener in self._listeners:
             listener.disappeared(entry)
 
-    async def request(self, entry: Entry, fact: Fact, verb: str, **changes: Any) -> None:
+    async def request(self, entry: Entry, fact: Fact, verb: str, by: str, **changes: Any) -> None:
         try:
-            if await self.apply(entry, fact, USER, **changes) is None:
+            if await self.apply(entry, fact, by, **changes) is None:
                 raise impossible(entry, verb)
         except Conflict as conflict:
             raise impossible(entry, verb) from conflict
@@ -276,11 +283,19 @@ class Supervisor:
         await self.certify(entry)
 
 
+_TARGETS = {
+    "start": "starting",
+    "stop": "stopping",
+    "restart": "created",
+    "resume": "created",
+    "archive": "archived",
+}
+
+
 def impossible(entry: Entry, verb: str) -> AmuxError:
     ways = possible(entry.situation)
     hint = f"; possible: {', '.join(ways)}" if ways else ""
-    target = {"start": "starting", "stop": "stopping", "restart": "created", "archive": "archived"}.get(verb)
+    target = _TARGETS.get(verb)
     way = f" (from {entry.state.state} to {target})" if target else ""
-    return InvalidTransition(
-        f"{entry.session.name} is {entry.state.state}, {verb} is not possible{way}{hint}"
-    )
+    state = "parked" if entry.parked else entry.state.state
+    return InvalidTransition(f"{entry.session.name} is {state}, {verb} is not possible{way}{hint}")

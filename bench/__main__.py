@@ -8,12 +8,22 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from bench import busy, circumstances, exits, known, launches, quiet, survival  # noqa: E402
+from bench import (  # noqa: E402
+    busy,
+    circumstances,
+    exits,
+    known,
+    launches,
+    quiet,
+    resumes,
+    survival,
+)
 from bench.table import Row, table  # noqa: E402
 
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "exits": exits.measure,
     "launches": launches.measure,
+    "resumes": resumes.measure,
     "known": known.measure,
     "quiet": quiet.measure,
     "busy": busy.measure,

@@ -13,7 +13,7 @@ if has_user_manager; then
     else
         # Only until the next boot, and nothing in the home directory: make install is for more than a look.
         changed=no
-        for file in systemd/*.service systemd/*.socket systemd/*.slice packaging/*.service.in; do
+        for file in systemd/amuxd.* systemd/*.slice packaging/*.service.in; do
             case $file in
                 *.in) target=$XDG_RUNTIME_DIR/dbus-1/services/$(basename "$file" .in) ;;
                 *) target=$XDG_RUNTIME_DIR/systemd/user/$(basename "$file") ;;

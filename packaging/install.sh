@@ -59,7 +59,8 @@ if has_user_manager; then
     systemctl --user daemon-reload
     busctl --user --quiet call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ReloadConfig ||
         note "The session bus could not be told; amuxd is started by name from the next login on."
-    quietly systemctl --user enable amuxd.socket
+    quietly systemctl --user enable amuxd.socket amux-clean.timer
+    quietly systemctl --user start amux-clean.timer
     case $(systemctl --user is-active amuxd.service || true) in
         active | activating | reloading | failed)
             systemctl --user reset-failed amuxd.service 2>/dev/null || true

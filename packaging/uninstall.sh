@@ -10,8 +10,8 @@ state=${XDG_STATE_HOME:-$HOME/.local/state}/amux
 
 running=''
 if has_user_manager; then
-    quietly systemctl --user disable amuxd.socket || true
-    systemctl --user stop amuxd.socket amuxd.service 2>/dev/null || true
+    quietly systemctl --user disable amuxd.socket amux-clean.timer || true
+    systemctl --user stop amux-clean.timer amuxd.socket amuxd.service 2>/dev/null || true
     running=$(systemctl --user list-units --plain --no-legend --state=running 'amux-*.service' | awk '{print $1}')
 fi
 
@@ -23,12 +23,14 @@ rm -f "$data/dbus-1/services/org.amux.Amux1.service" "${XDG_RUNTIME_DIR:-/nowher
 rm -f "$data"/dbus-1/interfaces/org.amux.Amux1.*.xml
 rm -f "$data/man/man1/amux.1" "$data/man/man8/amuxd.8" "$data/man/man5/org.amux.Amux1.5"
 rm -f "$data/bash-completion/completions/amux" "$data/zsh/site-functions/_amux" "$data/fish/vendor_completions.d/amux.fish"
+# When it last ran, which systemd keeps.
+rm -f "$data/systemd/timers/stamp-amux-clean.timer"
 rm -rf "${data:?}/amux"
 # Directories that are empty now are of no use; those of others are not empty.
 if [[ -d $data ]]; then
     (
         cd "$data"
-        rmdir -p --ignore-fail-on-non-empty systemd/user dbus-1/services dbus-1/interfaces man/man{1,5,8} \
+        rmdir -p --ignore-fail-on-non-empty systemd/user systemd/timers dbus-1/services dbus-1/interfaces man/man{1,5,8} \
             bash-completion/completions zsh/site-functions fish/vendor_completions.d 2>/dev/null
     ) || true
 fi

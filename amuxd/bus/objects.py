@@ -5,17 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from amuxd import __version__, journal
+from amuxd import __version__, conversations, journal
 from amuxd.bus.interface import load, snake
 from amuxd.bus.options import nothing_left, session_from, take
 from amuxd.bus.server import Server
 from amuxd.bus.values import Typed
+from amuxd.cleaning import clean
 from amuxd.errors import InvalidArgument, InvalidTransition, LaunchFailed
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
 from amuxd.records import Certificate
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
+from amuxd.terminals import Terminals
 
 # What changes nothing is answered to the last.
 QUESTIONS = frozenset({"GetSession", "ListSessions", "History", "Certificate", "Capture", "AttachCommand"})
@@ -38,7 +40,8 @@ _MOVING = (
         "ExitCode",
         "ExitSignal",
     ),
-    *("CoreDumped", "OomKilled", "Parked", "Resumable", "SessionAlive", "HostAlive", "Attention"),
+    *("CoreDumped", "OomKilled", "Parked", "ParkedUSec", "Resumable", "SessionAlive", "HostAlive"),
+    *("Attention", "Command"),
 )
 
 
@@ -49,12 +52,13 @@ def path_of(session_id: str) -> str:
 class Announcer:
     """Tells the bus what the supervisor did."""
 
-    def __init__(self, server: Server, runs: Runs) -> None:
+    def __init__(self, server: Server, runs: Runs, terminals: Terminals) -> None:
         self._server = server
         self._runs = runs
+        self._terminals = terminals
 
     def appeared(self, entry: Entry) -> None:
-        self._server.export(path_of(entry.id), SessionObject(self._runs, entry))
+        self._server.export(path_of(entry.id), SessionObject(self._runs, self._terminals, entry))
         self._totals()
 
     def disappeared(self, entry: Entry) -> None:
@@ -113,10 +117,12 @@ class ManagerObject:
         start = take(options, "start", bool, True)
         name = take(options, "name", str, "")
         registry = self._supervisor.registry
-        session = session_from(registry.new_id(), command, options)
-        promised = registry.promise_name(name, command[0])
+        agents = self._runs.settings.agents
+        session = session_from(registry.new_id(), command, options, agents)
+        promised = registry.promise_name(name, session.agent or command[0])
         try:
-            entry = await self._supervisor.create(replace(session, name=promised))
+            session = replace(session, name=promised)
+            entry = await self._supervisor.create(session, agents.get(session.agent))
         finally:
             registry.forget_promise(promised)
         if start:
@@ -151,6 +157,12 @@ class ManagerObject:
             paths += [path_of(session_id) for session_id in registry.not_readable]
         return [(path, self._server.property_map(path, SESSION_INTERFACE, properties)) for path in paths]
 
+    async def clean(self, options: dict[str, Any]) -> list[str]:
+        options = dict(options)
+        dry_run = take(options, "dry_run", bool, False)
+        nothing_left(options, "option")
+        return await clean(self._runs, dry_run)
+
     async def reload(self) -> None:
         self._reload()
 
@@ -158,8 +170,9 @@ class ManagerObject:
 class SessionObject:
     interface = SESSION
 
-    def __init__(self, runs: Runs, entry: Entry) -> None:
+    def __init__(self, runs: Runs, terminals: Terminals, entry: Entry) -> None:
         self._runs = runs
+        self._terminals = terminals
         self._entry = entry
 
     def get_property(self, name: str) -> object:
@@ -177,10 +190,16 @@ class SessionObject:
         await self._runs.stop(self._entry, grace)
 
     async def kill(self, signal: str) -> None:
-        self._runs.kill(self._entry, signal)
+        self._terminals.kill(self._entry, signal)
 
     async def restart(self) -> None:
         await self._runs.restart(self._entry)
+
+    async def resume(self) -> None:
+        await self._runs.resume(self._entry)
+
+    async def park(self) -> None:
+        await self._runs.parking.park(self._entry)
 
     async def archive(self) -> None:
         await self._runs.archive(self._entry)
@@ -192,13 +211,13 @@ class SessionObject:
         await self._runs.remove(self._entry, force)
 
     async def send(self, text: str, enter: bool) -> None:
-        await self._runs.send(self._entry, text, enter)
+        await self._terminals.send(self._entry, text, enter)
 
     async def capture(self, lines: int) -> str:
-        return await self._runs.capture(self._entry, min(lines, 100_000))
+        return await self._terminals.capture(self._entry, min(lines, 100_000))
 
     async def attach_command(self) -> list[str]:
-        return self._runs.attach_command(self._entry)
+        return await self._terminals.attach_command(self._entry)
 
     async def history(self) -> list[tuple[int, int, str, str, str, str]]:
         entries = await self._runs.supervisor.on_disk(self._runs.supervisor.store.history, self._entry.id)
@@ -304,7 +323,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Directory": lambda _, e: e.session.directory,
     "Unit": lambda r, e: r.host.unit(e.id),
     "LogPath": lambda r, e: str(r.supervisor.store.log(e.id, e.state.run)),
-    "Command": lambda _, e: e.session.command,
+    "Command": lambda _, e: conversations.command(e),
     "Workspace": lambda _, e: "/",
     "State": lambda _, e: e.state.state.value,
     "Reason": lambda _, e: e.state.reason,
@@ -318,8 +337,10 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "ExitSignal": lambda _, e: _code_and_signal(e.certificate)[1],
     "CoreDumped": lambda _, e: bool(e.certificate and e.certificate.end.core_dumped),
     "OomKilled": lambda _, e: bool(e.certificate and e.certificate.end.out_of_memory),
-    "Parked": lambda _, e: e.state.parked,
-    "Resumable": lambda _, e: False,
+    "Parked": lambda _, e: e.parked,
+    "ParkedUSec": lambda _, e: e.state.parked_at if e.parked else 0,
+    "Resumable": lambda _, e: e.resumable,
+    "IdleAfterUSec": lambda r, e: int(r.settings.idle_after_of(e.agent) * 1e6),
     "SessionAlive": lambda _, e: e.session_alive.value,
     "HostAlive": lambda _, e: e.host_alive.value,
     "Attention": lambda _, e: e.state.attention,

@@ -1,10 +1,11 @@
 """What callers ask for in an a{sv}, checked before anything exists."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from amuxd.agents import Agent
 from amuxd.errors import InvalidArgument
 from amuxd.records import Limits, ResumePolicy, Session
 from amuxd.supervisor import now
@@ -35,9 +36,14 @@ def nothing_left(options: dict[str, Any], what: str) -> None:
         raise InvalidArgument(f"there is no {what} {next(iter(options))!r}")
 
 
-def session_from(session_id: str, command: Sequence[str], options: dict[str, Any]) -> Session:
+def session_from(
+    session_id: str, command: Sequence[str], options: dict[str, Any], agents: Mapping[str, Agent]
+) -> Session:
     """What was asked for, or InvalidArgument before anything exists."""
-    if not command or not command[0]:
+    agent = take(options, "agent", str, "")
+    if agent and agent not in agents:
+        raise InvalidArgument(f"there is no agent {agent!r}; known: {', '.join(sorted(agents))}")
+    if not agent and not (command and command[0]):
         raise InvalidArgument("a session needs a command")
     if any("\0" in word for word in command):
         raise InvalidArgument("a command cannot hold NUL")
@@ -46,11 +52,12 @@ def session_from(session_id: str, command: Sequence[str], options: dict[str, Any
         raise InvalidArgument(f"the directory must be absolute, and {directory!r} is not")
     if take(options, "host", str, "local") != "local":
         raise InvalidArgument("there is no host but local")
-    if agent := take(options, "agent", str, ""):
-        raise InvalidArgument(f"there is no agent {agent!r}")
     resume = take(options, "resume", str, "manual")
     if resume not in set(ResumePolicy):
         raise InvalidArgument(f"resume must be manual or auto, not {resume!r}")
+    shell = take(options, "shell", bool, False)
+    if agent and shell:
+        raise InvalidArgument("an agent is not started in a shell")
     session = Session(
         id=session_id,
         name="",
@@ -58,7 +65,8 @@ def session_from(session_id: str, command: Sequence[str], options: dict[str, Any
         directory=os.path.normpath(directory),
         created_at=now(),
         description=take(options, "description", str, ""),
-        shell=take(options, "shell", bool, False),
+        agent=agent,
+        shell=shell,
         resume=ResumePolicy(resume),
         environment=_environment(take(options, "env", dict, {})),
         limits=_limits(options),

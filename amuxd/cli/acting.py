@@ -1,4 +1,4 @@
-"""amux stop, kill, restart, archive and rm: one thing done to several sessions at once"""
+"""amux stop, kill, restart, resume, park, archive and rm: one thing done to several sessions at once"""
 
 import signal as signals
 import sys
@@ -82,6 +82,20 @@ def kill(names: Sequence[str], signal: str) -> int:
 def restart(names: Sequence[str]) -> int:
     """Begin a new run of sessions: the same command in the same place."""
     return _act(names, "restarted", LONG, "Restart")
+
+
+@click.command()
+@sessions_argument
+def resume(names: Sequence[str]) -> int:
+    """Begin a new run of agents that goes on with their conversation; parked ones are brought back."""
+    return _act(names, "resumed", LONG, "Resume")
+
+
+@click.command()
+@sessions_argument
+def park(names: Sequence[str]) -> int:
+    """End the process of agents to free its memory. amux attach and amux send bring them back."""
+    return _act(names, "parked", LONG, "Park")
 
 
 @click.command()

@@ -23,8 +23,11 @@ COMMANDS = {
     "stop": ("acting", "End sessions, and all that they started."),
     "kill": ("acting", "Send a signal to the command of sessions."),
     "restart": ("acting", "Begin a new run of sessions."),
+    "resume": ("acting", "Go on with the conversation of agents."),
+    "park": ("acting", "End the process of agents until they are wanted."),
     "archive": ("acting", "Put sessions away."),
     "rm": ("acting", "Remove sessions and all their files."),
+    "clean": ("cleaning", "Remove what has been at rest for long."),
     "completion": ("completing", "Print the completion script of a shell."),
 }
 

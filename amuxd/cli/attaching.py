@@ -48,7 +48,8 @@ def _is_at_terminal() -> bool:
 def _take(client: Client, path: str) -> NoReturn:
     if not _is_at_terminal():
         raise Failure("attach needs a terminal", "amux logs -f shows what it prints, amux send types into it")
-    command = client.session(path, "AttachCommand")[0]
+    # One that was parked begins again for it.
+    command = client.session(path, "AttachCommand", timeout=LONG)[0]
     # A terminal inside tmux counts as nested; this one is meant.
     environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
     sys.stdout.flush()
@@ -60,6 +61,8 @@ def _take(client: Client, path: str) -> NoReturn:
 
 def _possible(session: Properties) -> str:
     steps = []
+    if session.get("Resumable"):
+        steps.append(f"amux resume {session['Id']}")
     if sessions.can_restart(session["State"]):
         steps.append(f"amux restart {session['Id']}")
     if sessions.can_archive(session["State"]):
@@ -69,6 +72,8 @@ def _possible(session: Properties) -> str:
 
 def _offer(client: Client, path: str, session: Properties, what: str) -> None:
     offers = []
+    if session.get("Resumable"):
+        offers.append("[S] Resume")
     if sessions.can_restart(session["State"]):
         offers.append("[R] Restart")
     if sessions.can_archive(session["State"]):
@@ -79,8 +84,8 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> None:
     print("  ".join([*offers, "[C] Cancel"]) + " ", end="", flush=True)
     key = _chosen({offer[1].lower() for offer in offers})
     print(key.upper())
-    if key == "r":
-        client.session(path, "Restart", timeout=LONG)
+    if key in ("s", "r"):
+        client.session(path, "Resume" if key == "s" else "Restart", timeout=LONG)
         _take(client, path)
     if key == "t":
         client.session(path, "Archive", timeout=LONG)
@@ -123,4 +128,4 @@ def send(name: str, text: str, no_enter: bool) -> None:
             # The line's own end is the Enter that follows.
             text = text.removesuffix("\n")
     client = Client()
-    client.session(client.find(name), "Send", "sb", text, not no_enter)
+    client.session(client.find(name), "Send", "sb", text, not no_enter, timeout=LONG)

@@ -23,6 +23,7 @@ _CODES = {
     "NoSuchSession": NO_SUCH_SESSION,
     "Ambiguous": NO_SUCH_SESSION,
     "InvalidTransition": NOT_POSSIBLE,
+    "NotResumable": NOT_POSSIBLE,
     "InvalidArgument": WRONG_USAGE,
     "InvalidName": WRONG_USAGE,
 }

@@ -26,6 +26,8 @@ _NEEDED = [
     "ExitSignal",
     "OomKilled",
     "Parked",
+    "ParkedUSec",
+    "IdleAfterUSec",
     "Attention",
     "LastActivityUSec",
 ]
@@ -50,7 +52,7 @@ def ls(archived: bool, states: tuple[str, ...], as_json: bool, watch: bool) -> N
 
     In a pipe: a line of headings, then a line a session, the columns separated by a tab, a dash where there
     is nothing. IN-STATUS is how long it has been in this status, TOTAL the time since it was created. A
-    running session is idle once it printed nothing for a minute.
+    running session is idle once it printed nothing for a minute, or what the configuration says.
     """
     only: dict[str, Any] = {}
     if archived or "archived" in states:

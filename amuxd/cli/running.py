@@ -18,6 +18,7 @@ _WEIGHTS = click.IntRange(1, 10000)
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
+@click.option("-a", "--agent", metavar="AGENT", help="The agent to start; COMMAND is added to its own.")
 @click.option("-n", "--name", help="What to call it; amuxd thinks of a name otherwise.")
 @click.option("-d", "--description", help="What it is for.")
 @click.option(
@@ -28,6 +29,11 @@ _WEIGHTS = click.IntRange(1, 10000)
     help="Where to run it; here otherwise.",
 )
 @click.option("--shell", is_flag=True, help="In a shell, which stays open afterwards.")
+@click.option(
+    "--resume",
+    type=click.Choice(["manual", "auto"]),
+    help="auto: after a reboot it comes back by itself.",
+)
 @click.option("--attach", is_flag=True, help="Take it into this terminal at once.")
 @click.option("--wait", is_flag=True, help="Wait until it ends; the exit code is the command's.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the id alone.")
@@ -51,11 +57,15 @@ _WEIGHTS = click.IntRange(1, 10000)
 def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given: Any) -> int:
     """Start a command in a session of its own; your shell, if there is no COMMAND.
 
-    The options come first: all that follows COMMAND is its own.
+    The options come first: all that follows COMMAND is its own. With -a, what follows -- is added to the
+    agent's own command at each start, also when it is resumed: options, not a first question. That is for
+    amux send.
     """
     if attach and wait:
         raise WrongUsage("--attach and --wait do not go together", "amux run --attach, or amux run --wait")
-    words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
+    words = list(command)
+    if not words and not given["agent"]:
+        words = [os.environ.get("SHELL") or "/bin/sh"]
     options = _options(given, has_command=bool(command))
     client = Client()
     if wait:
@@ -96,6 +106,8 @@ def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, A
     signatures = {
         "name": "s",
         "description": "s",
+        "agent": "s",
+        "resume": "s",
         "memory_max": "t",
         "memory_high": "t",
         "cpu_quota": "u",

@@ -24,7 +24,7 @@ _RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed"
 _ARCHIVABLE = frozenset({"created", "suspended", "stopped", "completed", "failed", "orphaned"})
 _LIVE = frozenset({"starting", "running", "stale", "stopping"})
 
-IDLE_AFTER = 60
+IDLE_AFTER = 60_000_000
 _LONGEST_REASON = 40
 
 # What each property says where there is nothing to say.
@@ -33,6 +33,7 @@ _NOTHING = {
     "Unit": "",
     "Workspace": "/",
     "Pid": 0,
+    "ParkedUSec": 0,
     "StartedUSec": 0,
     "LastActivityUSec": 0,
     "LastCheckedUSec": 0,
@@ -100,11 +101,11 @@ def _detail(session: Properties, now: float) -> str:
 
 def _running_detail(session: Properties, now: float) -> str:
     if session.get("Parked"):
-        return f"parked {since(session['StateChangedUSec'], now)}"
+        return f"parked {since(session.get('ParkedUSec', 0), now)}"
     if attention := session.get("Attention"):
         return f"waiting: {attention}"
     active = session.get("LastActivityUSec", 0) or session.get("StartedUSec", 0)
-    if active and now - active / 1e6 >= IDLE_AFTER:
+    if active and now - active / 1e6 >= session.get("IdleAfterUSec", IDLE_AFTER) / 1e6:
         return f"idle {since(active, now)}"
     return ""
 

@@ -97,6 +97,8 @@ def _next_steps(session: Properties) -> list[str]:
         steps.append("logs")
     if sessions.can_restart(state):
         steps.append("restart")
+    if session.get("Resumable"):
+        steps.append("resume")
     if sessions.can_archive(state):
         steps.append("archive")
     if not sessions.is_live(state):

@@ -300,13 +300,13 @@ class LocalHost:
         if (end := self._ends.pop(session_id, None)) is not None:
             os.close(end)
 
-    async def ask_to_end(self, session: Session, home: Home) -> None:
+    async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None:
         with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(home.command_fd, signal.SIGTERM)
-        if session.shell:
-            await asyncio.to_thread(_terminate_children, home.command.pid)
+            signal.pidfd_send_signal(home.command_fd, number)
+        if session.shell or with_children:
+            await asyncio.to_thread(_signal_children, home.command.pid, number)
         # Interactive shells ignore SIGTERM; a terminal that hangs up is what ends them.
-        if _is_interactive_shell(session) and processes.ignores(home.command.pid, signal.SIGTERM):
+        if _is_interactive_shell(session) and processes.ignores(home.command.pid, number):
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(home.command_fd, signal.SIGHUP)
 
@@ -329,11 +329,11 @@ class LocalHost:
         (self.attached_directory / session_id).unlink(missing_ok=True)
 
 
-def _terminate_children(pid: int) -> None:
+def _signal_children(pid: int, number: int) -> None:
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                child.terminate()
+                child.send_signal(number)
 
 
 def _is_interactive_shell(session: Session) -> bool:

@@ -85,6 +85,8 @@ FILES = {
     ".local/share/systemd/user/amuxd.service",
     ".local/share/systemd/user/amuxd.socket",
     ".local/share/systemd/user/amux.slice",
+    ".local/share/systemd/user/amux-clean.service",
+    ".local/share/systemd/user/amux-clean.timer",
     ".local/share/dbus-1/services/org.amux.Amux1.service",
     ".local/share/dbus-1/interfaces/org.amux.Amux1.Manager.xml",
     ".local/share/dbus-1/interfaces/org.amux.Amux1.Session.xml",
@@ -95,7 +97,12 @@ FILES = {
     ".local/share/zsh/site-functions/_amux",
     ".local/share/fish/vendor_completions.d/amux.fish",
 }
-ENABLED = ".config/systemd/user/sockets.target.wants/amuxd.socket"
+ENABLED = {
+    ".config/systemd/user/sockets.target.wants/amuxd.socket",
+    ".config/systemd/user/timers.target.wants/amux-clean.timer",
+}
+# When the timer last ran, as systemd keeps it.
+STAMP = ".local/share/systemd/timers/stamp-amux-clean.timer"
 
 
 def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> None:
@@ -105,9 +112,9 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
     ).stdout.strip()
 
     said = user.make("install").stdout
-    assert user.installed() == FILES | {ENABLED}
+    assert user.installed() == FILES | ENABLED | {STAMP}
     assert "is not in your PATH" in said
-    assert systemctl("is-active", "amuxd.socket") == "active"
+    assert systemctl("is-active", "amuxd.socket", "amux-clean.timer").split() == ["active", "active"]
 
     # The first call starts amuxd, and the session is not part of it.
     session = user.run("run", "--quiet", "--name", "long", "--", "sleep", "1000")
@@ -115,6 +122,8 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
     assert user.version() == version
     pid = user.machine.run([user.amux, "show", "long", "--json"]).stdout.split('"pid": ')[1].split(",")[0]
     daemon = systemctl("show", "--property=MainPID", "--value", "amuxd.service")
+    assert f"{session}" in user.run("ls")
+    systemctl("start", "amux-clean.service")
     assert f"{session}" in user.run("ls")
 
     # An upgrade: the new amuxd answers, and the process in the session is the same.

@@ -59,6 +59,10 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
+    def takes_keys(self) -> bool:
+        """Whether a key is read when it is pressed, and not thrown away by a change to that."""
+        return not termios.tcgetattr(self._master)[3] & termios.ICANON
+
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 

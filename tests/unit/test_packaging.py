@@ -47,9 +47,10 @@ def test_script_is_sound(script: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_units_are_understood(tmp_path: Path) -> None:
-    program = tmp_path / "amuxd"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    for name in ("amux", "amuxd"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
     units = []
     for unit in sorted((REPOSITORY / "systemd").iterdir()):
         filled = tmp_path / unit.name

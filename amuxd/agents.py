@@ -1,0 +1,137 @@
+"""How each agent is started, continued and ended: data alone, built in and from the configuration."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+CONVERSATION = "{conversation}"
+PLACEHOLDERS = (CONVERSATION, "{session}", "{name}", "{directory}")
+SHELL = "{shell}"
+
+IDLE_AFTER = 60.0
+PARK_AFTER = 30 * 60.0
+
+
+class OnExit(StrEnum):
+    COMPLETE = "complete"
+    STAY = "stay"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where the agent keeps a conversation, once there is something to keep.
+
+    Below what the variable names or, where it is not set, the directory in the user's home.
+    """
+
+    variable: str
+    directory: str
+    pattern: str
+
+    def written_for(self, conversation: str) -> str:
+        return self.pattern.format(conversation=conversation)
+
+    def written_as(self, path: str) -> str | None:
+        """The conversation that the file at this path holds, if it is one of the agent's."""
+        name = self.pattern.rpartition("/")[2]
+        pattern = re.escape(name).replace(r"\*", "[^/]*").replace(re.escape(CONVERSATION), _CONVERSATION_ID)
+        found = re.fullmatch(pattern, path.rpartition("/")[2])
+        return found[1] if found else None
+
+
+_CONVERSATION_ID = "([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+
+
+@dataclass(frozen=True)
+class Agent:
+    name: str
+    start: tuple[str, ...]
+    resume: tuple[str, ...] = ()
+    on_exit: OnExit = OnExit.COMPLETE
+    idle_after: float | None = None
+    park_after: float | None = PARK_AFTER
+    stop_signal: str = "SIGTERM"
+    stop_children: bool = False
+    stop_grace: float | None = None
+    attention: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    kept: Kept | None = None
+
+    @property
+    def takes_our_id(self) -> bool:
+        """amux chooses the conversation's id, so that it is known before the agent has begun."""
+        return CONVERSATION in " ".join(self.start)
+
+    def why_not_resumable(self, conversation: str) -> str:
+        if not self.resume:
+            return f"{self.name} has no way to continue a conversation"
+        if not conversation and CONVERSATION in " ".join(self.resume):
+            return f"{self.name} has not told yet which conversation is this session's"
+        return ""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What stands for the placeholders."""
+
+    conversation: str
+    session: str
+    name: str
+    directory: str
+    shell: str
+
+
+def fill(template: Sequence[str], filling: Filling) -> list[str]:
+    """Braces that are no placeholder stay: an argument may be JSON."""
+    values = {name: getattr(filling, name[1:-1]) for name in (*PLACEHOLDERS, SHELL)}
+    pattern = re.compile("|".join(map(re.escape, values)))
+    return [pattern.sub(lambda found: values[found[0]], word) for word in template]
+
+
+BUILT_IN: Mapping[str, Agent] = {
+    agent.name: agent
+    for agent in (
+        Agent(
+            "claude",
+            start=("claude", "--session-id", CONVERSATION),
+            # Not --continue: with two sessions in a directory that is the other one's conversation.
+            resume=("claude", "--resume", CONVERSATION),
+            attention=("PermissionRequest", "permission_prompt", "elicitation_dialog"),
+            kept=Kept("CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl"),
+        ),
+        Agent(
+            "codex",
+            start=("codex",),
+            resume=("codex", "resume", CONVERSATION),
+            attention=("PermissionRequest",),
+            kept=Kept("CODEX_HOME", ".codex", f"sessions/*/*/*/rollout-*-{CONVERSATION}.jsonl"),
+        ),
+        Agent(
+            "gemini",
+            start=("gemini", "--session-id", CONVERSATION),
+            resume=("gemini", "--resume", CONVERSATION),
+            # Its first process runs it again as a child, and nothing is kept of what is killed.
+            stop_children=True,
+            stop_grace=30.0,
+            attention=("ToolPermission",),
+            kept=Kept("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
+        ),
+        Agent(
+            "opencode",
+            start=("opencode",),
+            resume=("opencode", "--session", CONVERSATION),
+            attention=("permission.asked",),
+        ),
+        Agent(
+            "aider",
+            # One history a directory is its default: two sessions there would continue each other.
+            start=("aider", "--chat-history-file", f".aider.chat.history.{CONVERSATION}.md"),
+            resume=(
+                *("aider", "--chat-history-file", f".aider.chat.history.{CONVERSATION}.md"),
+                "--restore-chat-history",
+            ),
+        ),
+        Agent("shell", start=(SHELL,)),
+    )
+}

@@ -1,0 +1,184 @@
+"""Ends the idle process of a session whose conversation can go on, and brings it back when it is wanted."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from amuxd import states
+from amuxd.errors import AmuxError, Internal, LaunchFailed, NotResumable
+from amuxd.hosts import LaunchRefused
+from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.logs import size_of
+from amuxd.registry import Entry, Waking
+from amuxd.states import Liveness, State, Transition
+from amuxd.store import StoreError
+from amuxd.supervisor import AMUXD, impossible, now
+
+if TYPE_CHECKING:
+    from amuxd.runs import Runs
+
+logger = logging.getLogger(__name__)
+
+_PROPERTIES = ("Parked", "ParkedUSec", "Resumable", "Pid", "Attached", "SessionAlive", "HostAlive")
+
+
+class Parking:
+    """A listener of the supervisor: whatever changes of a session may make it one to be parked later."""
+
+    def __init__(self, runs: "Runs") -> None:
+        self._runs = runs
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0
+
+    async def park(self, entry: Entry) -> None:
+        async with entry.operation:
+            if not _runs(entry):
+                raise impossible(entry, "park")
+            if entry.why_not_resumable:
+                raise NotResumable(
+                    f"{entry.session.name} cannot be parked, for it could not be brought back: "
+                    f"{entry.why_not_resumable}"
+                )
+            await self._park(entry)
+
+    async def _park(self, entry: Entry) -> None:
+        # Written down first: whatever becomes of amuxd now, its end is no death.
+        try:
+            await self._runs.supervisor.amend(entry, *_PROPERTIES, parked=True, parked_at=now())
+        except StoreError as error:
+            raise Internal(f"{entry.session.name} is not parked: {error}") from error
+        try:
+            await self._runs.end_processes(entry, self._runs.grace_of(entry))
+        except Exception as error:
+            logger.exception("%s could not be parked", entry.session.name)
+            if not entry.ended.is_set():
+                await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=False, parked_at=0)
+                raise Internal(f"{entry.session.name} could not be parked: {error}") from error
+        self._leave(entry)
+        logger.info("%s: parked", entry.session.name, extra={"AMUX_SESSION": entry.id})
+
+    def _leave(self, entry: Entry) -> None:
+        self._runs.leave_home(entry)
+        entry.keeps_terminal = False
+        entry.attached = 0
+        self._runs.supervisor.changed(entry, *_PROPERTIES)
+
+    async def stay(self, entry: Entry) -> None:
+        """It ended by itself and with success, and its profile has the session stay."""
+        async with entry.operation:
+            if entry.state.state is not State.RUNNING or entry.session_alive is not Liveness.DEAD:
+                return
+            await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now())
+            await self._runs.host.drain(entry.id, entry.state.run)
+            await self._runs.tear_down(entry)
+            self._leave(entry)
+
+    async def found(self, entry: Entry) -> None:
+        """At the start of amuxd: what was parked is so still, on this boot or another."""
+        await self._runs.supervisor.apply(entry, states.FoundParked(), AMUXD)
+        if self._runs.host.has_terminal(entry.id):
+            # amuxd was gone before its process was, or before the one that was to come back had begun.
+            self._runs.supervisor.spawn(self._finish(entry))
+
+    async def _finish(self, entry: Entry) -> None:
+        async with entry.operation:
+            if entry.parked:
+                await self._runs.tear_down(entry)
+
+    async def bring_back(self, entry: Entry) -> None:
+        """Returns once the process runs again, in the run that it was parked in."""
+        async with entry.operation:
+            if entry.parked:
+                await self._bring_back(entry)
+
+    async def _bring_back(self, entry: Entry) -> None:
+        name = entry.session.name
+        if entry.why_not_resumable:
+            raise NotResumable(f"{name} stays parked: {entry.why_not_resumable}")
+        log = self._runs.supervisor.store.log(entry.id, entry.state.run)
+        before = await asyncio.to_thread(size_of, log)
+        try:
+            home, _ = await self._runs.launch(entry, resuming=True)
+        except (LaunchRefused, OSError, StoreError) as error:
+            await self._runs.tear_down(entry)
+            raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
+        processes = {"command": home.command, "server": home.server}
+        try:
+            await self._runs.supervisor.amend(
+                entry, *_PROPERTIES, parked=False, parked_at=0, resuming=True, **processes
+            )
+        except StoreError as error:
+            # The gate is closed still: nothing has run that the disk does not know of.
+            home.close()
+            await self._runs.tear_down(entry)
+            raise Internal(f"{name} stays parked: {error}") from error
+        entry.used_at = now()
+        entry.waking = Waking(asyncio.get_running_loop().time(), before)
+        self._runs.take_home(entry, home)
+        logger.info("%s: brought back", name, extra={"AMUX_SESSION": entry.id})
+
+    # One timer, for whichever session is due first. What is busy meanwhile only makes that later.
+
+    def appeared(self, entry: Entry) -> None:
+        self._consider(entry)
+
+    def disappeared(self, entry: Entry) -> None:
+        """The timer finds it gone."""
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        self._consider(entry)
+
+    def changed(self, entry: Entry, *properties: str) -> None:
+        self._consider(entry)
+
+    def _consider(self, entry: Entry) -> None:
+        due = self._due(entry)
+        if due is not None and (self._timer is None or due < self._armed_for):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed_for = due
+            wait = max(0.0, (due - now()) / 1e6)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._look)
+
+    def _due(self, entry: Entry) -> int | None:
+        """When it may be parked; None while it may not."""
+        agent = entry.agent
+        if agent is None or agent.park_after is None or entry.why_not_resumable:
+            return None
+        if not _runs(entry):
+            return None
+        if entry.attached or entry.state.attention:
+            return None
+        last = max(entry.activity_at, entry.used_at, entry.state.started_at)
+        return last + int(agent.park_after * 1e6)
+
+    def _look(self) -> None:
+        self._timer = None
+        for entry in self._runs.supervisor.registry:
+            if self._is_due(entry):
+                self._runs.supervisor.spawn(self._park_idle(entry))
+            else:
+                self._consider(entry)
+
+    def _is_due(self, entry: Entry) -> bool:
+        due = self._due(entry)
+        return due is not None and due <= now()
+
+    async def _park_idle(self, entry: Entry) -> None:
+        async with entry.operation:
+            if not self._is_due(entry):
+                return
+            try:
+                entry.attached = await self._runs.host.attached(entry.id)
+                if not entry.attached:
+                    await self._park(entry)
+            except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
+                # What is not known is no reason; it is looked at again after as long a time.
+                logger.warning("%s is not parked: %s", entry.session.name, error)
+                entry.used_at = now()
+            self._consider(entry)
+
+
+def _runs(entry: Entry) -> bool:
+    running = entry.state.state is State.RUNNING and not entry.parked
+    return running and entry.session_alive is Liveness.ALIVE

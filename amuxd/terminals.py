@@ -1,0 +1,81 @@
+"""What a person does at a session's terminal. A parked session comes back for it."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from amuxd import processes
+from amuxd.errors import Internal, InvalidArgument, LaunchFailed
+from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.logs import last_written, size_of
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import Liveness
+from amuxd.supervisor import impossible
+
+# An agent that began is ready once it has printed something and then nothing for a moment. Some print
+# for ever, and some nothing at all.
+QUIET = 0.4
+LONGEST_WAKING = 20.0
+_LOOK_AGAIN = 0.05
+
+Result = TypeVar("Result")
+
+
+class Terminals:
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    def kill(self, entry: Entry, name: str) -> None:
+        number = processes.signal_number(name)
+        if number is None:
+            raise InvalidArgument(f"there is no signal {name!r}")
+        if entry.home is None or entry.ended.is_set():
+            raise impossible(entry, "kill")
+        self._runs.host.foresee_kill(entry.home)
+        try:
+            signal.pidfd_send_signal(entry.home.command_fd, number)
+        except PermissionError:
+            raise Internal(f"{entry.session.name} runs as another user, who alone can signal it") from None
+        except ProcessLookupError:
+            raise impossible(entry, "kill") from None
+
+    async def send(self, entry: Entry, text: str, enter: bool) -> None:
+        await self._runs.parking.bring_back(entry)
+        await self._until_ready(entry)
+        await self._ask(entry, "send", self._runs.host.send(entry.id, text, enter))
+
+    async def capture(self, entry: Entry, lines: int) -> str:
+        return await self._ask(entry, "capture", self._runs.host.capture(entry.id, lines))
+
+    async def attach_command(self, entry: Entry) -> list[str]:
+        await self._runs.parking.bring_back(entry)
+        if entry.host_alive is not Liveness.ALIVE:
+            raise impossible(entry, "attach")
+        return self._runs.host.attach_command(entry.id)
+
+    async def _until_ready(self, entry: Entry) -> None:
+        waking = entry.waking
+        if waking is None:
+            return
+        log = self._runs.supervisor.store.log(entry.id, entry.state.run)
+        deadline = waking.since + LONGEST_WAKING
+        while asyncio.get_running_loop().time() < deadline:
+            if entry.ended.is_set():
+                raise LaunchFailed(f"{entry.session.name} ended before anything could be typed into it")
+            if size_of(log) != waking.log_size and time.time() - last_written(log) / 1e6 >= QUIET:
+                break
+            await asyncio.sleep(_LOOK_AGAIN)
+        if entry.waking is waking:
+            entry.waking = None
+
+    async def _ask(self, entry: Entry, verb: str, question: Coroutine[Any, Any, Result]) -> Result:
+        if entry.host_alive is not Liveness.ALIVE:
+            question.close()
+            raise impossible(entry, verb)
+        try:
+            return await question
+        except (TmuxUnreachable, TmuxRefused) as error:
+            raise Internal(f"the terminal of {entry.session.name} did not do it: {error}") from error

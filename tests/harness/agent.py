@@ -1,0 +1,73 @@
+"""A stand-in for a coding agent: keeps conversations by id in files, as the real ones do.
+
+agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf]
+
+It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3. Like a program that draws
+on the terminal it throws away what was typed before it was ready. With --own it chooses its conversation
+itself, keeps its file open and tells nobody.
+"""
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+import termios
+import time
+import uuid
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--start", metavar="ID")
+    parser.add_argument("--resume", metavar="ID")
+    parser.add_argument("--own", action="store_true")
+    parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--refuse", action="store_true")
+    parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--model", default="plain")
+    options = parser.parse_args()
+    options.store.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.deaf else _end)
+    time.sleep(options.slow)
+    if options.refuse and options.resume:
+        print(f"no conversation found with id {options.resume}")
+        return 1
+    conversation = options.start or options.resume or str(uuid.uuid4())
+    path = options.store / f"rollout-talk-{conversation}.jsonl"
+    if options.start and path.exists():
+        print(f"conversation {conversation} is in use already")
+        return 1
+    if options.resume and not path.exists():
+        print(f"no conversation found with id {conversation}")
+        return 1
+    return _talk(path, options.model)
+
+
+def _talk(path: Path, model: str) -> int:
+    with contextlib.suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    with path.open("a+") as file:
+        file.seek(0)
+        said = [json.loads(line) for line in file]
+        print(f"model {model}, remembering {said}", flush=True)
+        for line in sys.stdin:
+            text = line.strip()
+            if text in ("/exit", "/crash"):
+                return 0 if text == "/exit" else 3
+            said.append(text)
+            file.write(json.dumps(text) + "\n")
+            file.flush()
+            print(f"heard {len(said)}: {text}", flush=True)
+    return 0
+
+
+def _end(*_: object) -> None:
+    print("goodbye", flush=True)
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The stand-in agent in a machine, as its user would configure it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.client import Client, Session
+from harness.machine import REPOSITORY
+
+STANDIN = REPOSITORY / "tests/harness/agent.py"
+
+
+class Agents:
+    """Profiles in the machine's configuration, and the conversations that the agents keep."""
+
+    def __init__(self, amux: Client) -> None:
+        self.amux = amux
+        self.store = amux.machine.base / "talks"
+        self._sections: dict[str, dict[str, Any]] = {}
+
+    def configure(
+        self, name: str = "standin", *, extra: tuple[str, ...] = (), own: bool = False, **settings: Any
+    ) -> None:
+        argv = [f"{self.amux.machine.bindir}/python3", str(STANDIN), "--store", str(self.store), *extra]
+        begin = ["--own"] if own else ["--start", "{conversation}"]
+        self._sections[name] = {
+            "start": [*argv, *begin],
+            "resume": [*argv, "--resume", "{conversation}"],
+            **settings,
+        }
+        self.write()
+
+    def write(self, head: str = "") -> None:
+        text = head + "".join(_section(f"agents.{name}", s) for name, s in self._sections.items())
+        self.amux.config.parent.mkdir(parents=True, exist_ok=True)
+        self.amux.config.write_text(text)
+        self.amux.manager.call("Reload")
+
+    def create(self, agent: str = "standin", *command: str, **options: Any) -> Session:
+        return self.amux.create(command, agent=agent, cwd=str(self.amux.machine.home), **options)
+
+
+def _section(name: str, settings: Mapping[str, Any]) -> str:
+    return f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in settings.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    # A JSON text, number or list of texts is TOML as well.
+    return json.dumps(value)
+
+
+def state_on_disk(amux: Client, session: Session) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(state_file(amux, session).read_text())
+    return state
+
+
+def state_file(amux: Client, session: Session) -> Path:
+    return amux.state / "sessions" / session.id / "state.json"

@@ -1,0 +1,111 @@
+"""Retention: what was at rest for long enough goes, and nothing else."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from agent_fixtures import Agents, state_file
+from harness.client import Session
+from harness.daemon import Amux
+from harness.waiting import until
+
+DAY = 86400
+
+
+def aged(amux: Amux, ages: dict[Session, float]) -> None:
+    """The sessions' files as if they had come to rest so many seconds ago."""
+    amux.stop()
+    for session, age in ages.items():
+        path = state_file(amux, session)
+        state = json.loads(path.read_text())
+        path.write_text(json.dumps(state | {"state_changed_at": int((time.time() - age) * 1e6)}))
+    amux.start()
+
+
+@pytest.fixture
+def agents(amux: Amux) -> Agents:
+    agents = Agents(amux)
+    agents.configure()
+    return agents
+
+
+def ended(amux: Amux, name: str, command: str) -> Session:
+    session = amux.create(["sh", "-c", command], name=name)
+    session.wait_state("completed", "failed")
+    return session
+
+
+def test_what_was_kept_long_enough_is_removed(amux: Amux, agents: Agents) -> None:
+    live = amux.create(["sleep", "1000"], name="live")
+    created = amux.create(["true"], name="created", start=False)
+    old, young = ended(amux, "old", "exit 1"), ended(amux, "young", "exit 1")
+    done, put_away = ended(amux, "done", "exit 0"), ended(amux, "away", "exit 0")
+    stopped = amux.create(["sleep", "1000"], name="stopped")
+    stopped.stop()
+    put_away.call("Archive")
+    log = Path(old.get("LogPath"))
+    ages = {live: 99, created: 99, old: 1.1, young: 0.9, done: 6.9, put_away: 99, stopped: 7.1}
+    aged(amux, {session: days * DAY for session, days in ages.items()})
+    would = amux.cli("clean", "--dry-run").stdout
+    assert sorted(would.splitlines()) == [
+        f"would remove old ({old.id})",
+        f"would remove stopped ({stopped.id})",
+    ]
+    assert len(amux.sessions(archived=("b", True))) == 7
+    with amux.events() as events:
+        assert sorted(amux.cli("clean").stdout.splitlines()) == [
+            f"removed old ({old.id})",
+            f"removed stopped ({stopped.id})",
+        ]
+        events.wait(lambda event: event.member == "InterfacesRemoved" and event.body[0].endswith(old.id))
+    assert set(amux.sessions(archived=("b", True))) == {
+        session.id for session in (live, created, young, done, put_away)
+    }
+    assert not log.exists()
+    assert amux.cli("clean").stdout == ""
+
+
+def test_suspended_ones_are_kept_longer_where_they_can_be_resumed(amux: Amux, agents: Agents) -> None:
+    agent, plain = agents.create(name="agent"), amux.create(["sleep", "1000"], name="plain")
+    amux.stop()
+    amux.machine.systemctl("stop", "amux-*.service")
+    amux.start()
+    aged(amux, {agent: 29 * DAY, plain: 8 * DAY})
+    assert amux.manager.call("Clean", "a{sv}", {}) == [plain.id]
+    aged(amux, {agent: 31 * DAY})
+    assert amux.manager.call("Clean", "a{sv}", {}) == [agent.id]
+
+
+def test_the_configuration_says_for_how_long(amux: Amux, agents: Agents) -> None:
+    done, failed = ended(amux, "done", "exit 0"), ended(amux, "failed", "exit 1")
+    agents.write(head='[retention]\nfailed = "never"\ncompleted = 0\n')
+    aged(amux, {failed: 99 * DAY})
+    assert amux.manager.call("Clean", "a{sv}", {"dry_run": ("b", True)}) == [done.id]
+    assert amux.manager.call("Clean", "a{sv}", {}) == [done.id]
+
+
+def test_one_that_cannot_be_removed_stays(amux: Amux, agents: Agents) -> None:
+    done = ended(amux, "done", "exit 0")
+    agents.write(head="[retention]\ncompleted = 0\n")
+    lock = amux.state / "sessions/.lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+    assert amux.manager.call("Clean", "a{sv}", {}) == []
+    until(lambda: any("done stays" in line["MESSAGE"] for line in amux.journal()))
+    lock.rmdir()
+    assert amux.manager.call("Clean", "a{sv}", {}) == [done.id]
+
+
+def test_one_that_somebody_looks_at_stays(amux: Amux, agents: Agents) -> None:
+    session = amux.create(["cat"], name="watched")
+    agents.write(head="[retention]\nfailed = 0\n")
+    with amux.terminal("attach", "watched") as terminal:
+        terminal.expect("detaches")
+        until(lambda: session.get("Attached") == 1)
+        session.call("Kill", "s", "SIGKILL")
+        session.wait_state("failed")
+        # Answered once it is known that somebody looks.
+        session.certificate()
+        assert amux.manager.call("Clean", "a{sv}", {}) == []
+    until(lambda: amux.manager.call("Clean", "a{sv}", {}) == [session.id])

@@ -1,0 +1,131 @@
+"""resume=auto: after a reboot a session comes back by itself, once, and not for ever."""
+
+import json
+from typing import Any
+
+import pytest
+from agent_fixtures import Agents, state_file, state_on_disk
+from harness.client import Session
+from harness.daemon import Amux
+from harness.waiting import until
+
+
+@pytest.fixture
+def agents(amux: Amux) -> Agents:
+    agents = Agents(amux)
+    agents.configure()
+    return agents
+
+
+class Reboots:
+    """What a reboot leaves: every process gone, and files that name another boot."""
+
+    def __init__(self, amux: Amux) -> None:
+        self._amux = amux
+        self._boots = 0
+
+    def reboot(self, *sessions: Session, in_order: bool = True, **changes: Any) -> None:
+        if in_order:
+            self._amux.stop()
+        else:
+            self._amux.machine.systemctl("kill", "--signal=SIGKILL", "amuxd.service")
+            self._amux.machine.systemctl("stop", "amuxd.socket", "amuxd.service", check=False)
+        self._amux.machine.systemctl("stop", "amux-*.service")
+        self._boots += 1
+        for session in sessions:
+            path = state_file(self._amux, session)
+            state = json.loads(path.read_text())
+            boots = {name: f"boot-{self._boots}" for name in ("boot_id", "auto_boot") if state[name]}
+            path.write_text(json.dumps(state | boots | changes))
+        self._amux.start()
+
+
+@pytest.fixture
+def machine_reboots(amux: Amux) -> Reboots:
+    return Reboots(amux)
+
+
+def test_once_a_boot(amux: Amux, agents: Agents, machine_reboots: Reboots) -> None:
+    session, manual = agents.create(resume="auto"), agents.create()
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    machine_reboots.reboot(session, manual)
+    session.wait_state("running")
+    until(lambda: "remembering ['first']" in session.log())
+    assert manual.state == "suspended"
+    assert "resume, as resume=auto wants it" in amux.cli("history", session.id).stdout
+    # The same boot: what ends now has ended.
+    amux.stop()
+    amux.machine.systemctl("stop", "amux-*.service")
+    amux.start()
+    assert session.state == "suspended"
+    assert session.get("Run") == 2
+
+
+def test_a_plain_command_begins_again(amux: Amux, machine_reboots: Reboots) -> None:
+    amux.cli("run", "--resume", "auto", "-n", "server", "--", "sleep", "1000")
+    session = amux.session("server")
+    machine_reboots.reboot(session)
+    session.wait_state("running")
+    assert session.get("Run") == 2
+
+
+def test_after_three_failures_in_a_row_it_is_left_alone(
+    amux: Amux, agents: Agents, machine_reboots: Reboots
+) -> None:
+    """Each time the machine goes down soon after, without a word: it may be the session that does it."""
+    session = agents.create(resume="auto")
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    for run in (2, 3, 4):
+        machine_reboots.reboot(session, in_order=False)
+        until(lambda: session.get("Run") == run)  # noqa: B023
+        session.wait_state("running")
+    machine_reboots.reboot(session, in_order=False)
+    until(lambda: "not resumed by itself: that failed 3 times in a row" in session.get("Reason"))
+    assert session.state == "suspended"
+    amux.restart()
+    assert session.get("Reason").count("not resumed by itself") == 1
+    # A person's word begins the count anew.
+    session.call("Resume")
+    until(lambda: "remembering ['first']" in session.log())
+    assert state_on_disk(amux, session)["auto_failures"] == 0
+    machine_reboots.reboot(session)
+    session.wait_state("running")
+
+
+def test_a_run_that_failed_is_tried_again_on_the_next_boot(
+    amux: Amux, agents: Agents, machine_reboots: Reboots
+) -> None:
+    session = agents.create(resume="auto")
+    agents.configure(extra=("--refuse",))
+    for run in (2, 3, 4):
+        machine_reboots.reboot(session)
+        until(lambda: session.get("Run") == run)  # noqa: B023
+        session.wait_state("failed")
+    machine_reboots.reboot(session)
+    until(lambda: "not resumed by itself" in session.get("Reason"))
+    assert session.get("Run") == 4
+
+
+def test_one_that_cannot_be_resumed_stays_suspended(
+    amux: Amux, agents: Agents, machine_reboots: Reboots
+) -> None:
+    session = agents.create(resume="auto")
+    agents.configure(resume=[])
+    machine_reboots.reboot(session)
+    until(lambda: any("is not resumed by itself: standin" in line["MESSAGE"] for line in amux.journal()))
+    assert (session.state, session.get("Run")) == ("suspended", 1)
+
+
+def test_one_that_cannot_be_written_stays_suspended(
+    amux: Amux, agents: Agents, machine_reboots: Reboots
+) -> None:
+    session = agents.create(resume="auto")
+    amux.stop()
+    lock = amux.state / "sessions" / session.id / ".lock"
+    lock.unlink()
+    lock.mkdir()
+    machine_reboots.reboot(session)
+    until(lambda: any("does not come back by itself" in line["MESSAGE"] for line in amux.journal()))
+    assert (session.state, session.get("Run")) == ("suspended", 1)

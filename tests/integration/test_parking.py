@@ -1,0 +1,304 @@
+"""Parking: the process is gone, the session stays, and it comes back for whoever wants it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from agent_fixtures import Agents, state_file, state_on_disk
+from harness.bus import CallFailed
+from harness.client import Session
+from harness.daemon import Amux, Embedded
+from harness.waiting import until
+
+
+@pytest.fixture
+def agents(amux: Amux) -> Agents:
+    agents = Agents(amux)
+    agents.configure()
+    return agents
+
+
+def parked(agents: Agents, **options: str) -> Session:
+    session = agents.create(**options)
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    session.call("Park")
+    return session
+
+
+def test_a_parked_session_runs_on_without_a_process(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    assert session.state == "running"
+    assert session.get("Parked")
+    assert session.get("ParkedUSec") > session.get("StartedUSec")
+    assert session.get("Pid") == 0
+    assert session.get("SessionAlive") == session.get("HostAlive") == "none"
+    assert "goodbye" in session.log()
+    units = amux.machine.systemctl("list-units", "--plain", "--no-legend", "amux-*.service")
+    assert session.id not in units
+    assert "running (parked" in amux.cli("ls").stdout
+    assert amux.manager.get("Badge") == 1
+    assert [line.split("\t")[3] for line in amux.cli("history", session.id).stdout.splitlines()[1:]] == [
+        "created",
+        "starting",
+        "running",
+    ]
+    refused = amux.cli("park", session.id, check=False)
+    assert refused.returncode == 4
+    assert "is parked, park is not possible" in refused.stderr
+
+
+def test_what_is_sent_arrives_however_slow_it_comes_back(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    agents.configure(extra=("--slow", "1"))
+    amux.cli("send", session.id, "second")
+    until(lambda: "heard 2: second" in session.log())
+    assert not session.get("Parked")
+    assert session.get("Run") == 1
+    assert session.log().count("remembering") == 2
+    assert session.get("SessionAlive") == "alive"
+
+
+def test_on_every_system(amux_everywhere: Amux) -> None:
+    agents = Agents(amux_everywhere)
+    agents.configure()
+    session = parked(agents)
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+    session.stop()
+    session.call("Resume")
+    until(lambda: "remembering ['first', 'second']" in session.log())
+
+
+def test_without_systemd(embedded: Embedded) -> None:
+    embedded.cli("ls")
+    agents = Agents(embedded)
+    agents.configure()
+    session = parked(agents)
+    assert session.get("Parked")
+    assert session.get("Pid") == 0
+    embedded.cli("send", session.id, "second")
+    until(lambda: "heard 2: second" in session.log())
+    session.stop()
+    embedded.cli("resume", session.id)
+    until(lambda: "remembering ['first', 'second']" in session.log())
+
+
+def test_attach_brings_it_back(amux: Amux, agents: Agents) -> None:
+    session = parked(agents, name="talk")
+    with amux.terminal("attach", "talk") as terminal:
+        terminal.expect("remembering ['first']")
+    assert not session.get("Parked")
+
+
+def test_resume_brings_it_back_in_its_run(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    assert session.get("Resumable")
+    assert amux.cli("resume", session.id).returncode == 0
+    until(lambda: "remembering ['first']" in session.log())
+    assert session.get("Run") == 1
+
+
+def test_it_can_be_stopped_and_begun_again(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    session.stop()
+    assert (session.state, session.get("Reason"), session.get("Parked")) == ("stopped", "stopped", False)
+    session.call("Resume")
+    until(lambda: "remembering ['first']" in session.log())
+    assert session.get("Run") == 2
+
+
+def test_its_idle_process_is_ended(amux: Amux, agents: Agents) -> None:
+    agents.configure("brief", park_after=0.6)
+    agents.configure("mute", park_after=0.1, resume=[])
+    mute = agents.create("mute")
+    watched, left = agents.create("brief", name="watched"), agents.create("brief", name="left")
+    with amux.terminal("attach", "watched") as terminal:
+        terminal.expect("remembering")
+        until(lambda: left.get("Parked"))
+        assert not watched.get("Parked")
+        terminal.type("\x02d")
+        assert terminal.wait() == 0
+    until(lambda: watched.get("Parked"))
+    assert not mute.get("Parked")
+    left.send("hello")
+    until(lambda: "heard 1: hello" in left.log())
+    until(lambda: left.get("Parked"))
+
+
+def test_one_that_never_is_to_be_parked(amux: Amux, agents: Agents) -> None:
+    agents.configure("brief", park_after=0.3)
+    agents.configure("never", park_after="never")
+    never, brief = agents.create("never"), agents.create("brief")
+    until(lambda: brief.get("Parked"))
+    assert not never.get("Parked")
+    agents.configure("never", park_after=0.1)
+    until(lambda: never.get("Parked"))
+
+
+def test_an_agent_that_stays_is_parked_by_its_own_end(amux: Amux, agents: Agents) -> None:
+    agents.configure(on_exit="stay")
+    session = agents.create()
+    session.send("first")
+    session.send("/exit")
+    until(lambda: session.get("Parked"))
+    assert session.state == "running"
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+    session.send("/crash")
+    assert session.wait_state("failed") == "failed"
+    assert session.get("ExitCode") == 3
+
+
+def test_one_that_stays_and_ends_while_amuxd_is_away_is_found_parked(amux: Amux, agents: Agents) -> None:
+    agents.configure(on_exit="stay")
+    session = agents.create()
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    socket = amux.runtime / "tmux" / f"{session.id}.sock"
+    amux.stop()
+    amux.machine.run(["tmux", "-S", str(socket), "send-keys", "-t", "%0", "/exit", "Enter"])
+    format = "#{pane_dead}"
+    ask = ["tmux", "-S", str(socket), "display-message", "-p", "-t", "%0", format]
+    until(lambda: amux.machine.run(ask).stdout.strip() == "1")
+    amux.start()
+    until(lambda: session.get("Parked"))
+    assert session.state == "running"
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+
+
+@pytest.mark.parametrize("way", ["restart", "kill"])
+def test_amuxd_finds_it_parked(amux: Amux, agents: Agents, way: str) -> None:
+    session = parked(agents)
+    since = session.get("ParkedUSec")
+    if way == "kill":
+        amux.kill()
+    amux.restart()
+    assert session.state == "running"
+    assert session.get("ParkedUSec") == since
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+
+
+def test_it_is_parked_still_after_a_reboot(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    amux.stop()
+    path = state_file(amux, session)
+    assert '"state":"suspended"' in path.read_text()
+    path.write_text(re.sub('"boot_id":"[^"]*"', '"boot_id":"another"', path.read_text()))
+    amux.start()
+    assert (session.state, session.get("Parked")) == ("running", True)
+
+
+def test_amuxd_finishes_what_it_was_killed_in(amux: Amux, agents: Agents) -> None:
+    """The word that it is parked is on disk before its process is asked to end."""
+    session = agents.create()
+    until(lambda: "remembering" in session.log())
+    pid = session.get("Pid")
+    amux.machine.systemctl("stop", "amuxd.socket", "amuxd.service")
+    path = state_file(amux, session)
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps(state | {"parked": True, "parked_at": state["state_changed_at"]}))
+    amux.start()
+    assert (session.state, session.get("Parked")) == ("running", True)
+    until(lambda: not amux.machine.outside(f"/proc/{pid}").exists())
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+
+
+def test_one_that_does_not_listen_is_parked_as_well(amux: Amux, agents: Agents) -> None:
+    agents.configure(extra=("--deaf",), stop_grace=0.2)
+    assert parked(agents).get("Parked")
+
+
+def test_one_that_cannot_come_back_stays_parked_and_says_so(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    agents.configure(resume=["no-such-program"])
+    failed = amux.cli("send", session.id, "second", check=False)
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        f"amux: {session.get('Name')} stays parked, it could not be brought back: "
+        "no such program: no-such-program\n"
+    )
+    assert (session.state, session.get("Parked")) == ("running", True)
+    agents.configure(resume=[])
+    with pytest.raises(CallFailed, match="stays parked: standin has no way to continue"):
+        session.send("second")
+    agents.configure()
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+
+
+def test_one_whose_agent_refuses_to_come_back_has_failed(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    agents.configure(extra=("--refuse",))
+    with pytest.raises(CallFailed, match="ended before anything could be typed into it"):
+        session.send("second")
+    assert session.wait_state("failed") == "failed"
+    assert session.get("Resumable")
+
+
+def test_what_cannot_be_resumed_is_not_parked(amux: Amux, agents: Agents) -> None:
+    plain = amux.create(["sleep", "1000"])
+    with pytest.raises(CallFailed, match="could not be brought back: it is no agent"):
+        plain.call("Park")
+    assert plain.get("SessionAlive") == "alive"
+
+
+@pytest.fixture
+def blocked(amux: Amux) -> "Blocked":
+    return Blocked(amux)
+
+
+class Blocked:
+    """Makes the files of a session impossible to write, for root too."""
+
+    def __init__(self, amux: Amux) -> None:
+        self._amux = amux
+
+    def _lock(self, session: Session) -> Path:
+        return self._amux.state / "sessions" / session.id / ".lock"
+
+    def block(self, session: Session) -> None:
+        self._lock(session).unlink(missing_ok=True)
+        self._lock(session).mkdir()
+
+    def release(self, session: Session) -> None:
+        shutil.rmtree(self._lock(session))
+
+
+def test_what_cannot_be_written_down_does_not_happen(amux: Amux, agents: Agents, blocked: Blocked) -> None:
+    session = agents.create()
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    blocked.block(session)
+    with pytest.raises(CallFailed, match=r"is not parked: .* cannot be locked"):
+        session.call("Park")
+    assert not session.get("Parked")
+    assert session.get("SessionAlive") == "alive"
+    blocked.release(session)
+    session.call("Park")
+    blocked.block(session)
+    with pytest.raises(CallFailed, match=r"stays parked: .* cannot be locked"):
+        session.send("second")
+    assert session.get("Parked")
+    assert session.get("Pid") == 0
+    blocked.release(session)
+    session.send("third")
+    until(lambda: "heard 2: third" in session.log())
+
+
+def test_a_conversation_that_cannot_be_written_down_is_learned_later(
+    amux: Amux, agents: Agents, blocked: Blocked
+) -> None:
+    agents.configure("codex", own=True, extra=("--slow", "0.5"))
+    session = agents.create("codex")
+    blocked.block(session)
+    until(lambda: any("could not be written down" in line["MESSAGE"] for line in amux.journal()))
+    assert state_on_disk(amux, session)["conversation_id"] == ""
+    blocked.release(session)
+    session.send("first")
+    until(lambda: state_on_disk(amux, session)["conversation_id"])

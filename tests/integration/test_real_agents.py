@@ -1,0 +1,168 @@
+"""The real agents, without a login: amux gives them what they document, and shows what they say."""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from agent_fixtures import state_on_disk
+from harness.client import Session
+from harness.daemon import Amux
+from harness.waiting import until
+
+from amuxd.agents import BUILT_IN
+
+PACKAGES = {
+    "claude": "@anthropic-ai/claude-code",
+    "codex": "@openai/codex",
+    "gemini": "@google/gemini-cli",
+}
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests/agents"
+
+
+@pytest.fixture(scope="session")
+def bin_directory() -> Path:
+    """Installed once, for every test run of this user."""
+    programs = CACHE / "node_modules/.bin"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all((programs / name).exists() for name in PACKAGES):
+            if shutil.which("npm") is None:
+                pytest.skip("npm is not installed")
+            command = [
+                "npm",
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--prefix",
+                str(CACHE),
+                *PACKAGES.values(),
+            ]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+    return programs
+
+
+@pytest.fixture
+def environment(amux: Amux, bin_directory: Path) -> dict[str, str]:
+    return {
+        "HOME": str(amux.machine.home),
+        "PATH": f"{bin_directory}:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        # What they would wake on the desktop's bus is no part of the session.
+        "DBUS_SESSION_BUS_ADDRESS": "disabled:",
+    }
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> str:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    return str(tmp_path)
+
+
+def command_line(amux: Amux, session: Session) -> list[str]:
+    words = amux.machine.outside(f"/proc/{session.get('Pid')}/cmdline").read_bytes().split(b"\0")
+    return [word.decode() for word in words[:-1]]
+
+
+@pytest.mark.parametrize(("agent", "help_of"), [("claude", []), ("codex", ["resume"]), ("gemini", [])])
+def test_the_flags_are_those_of_their_own_help(
+    amux: Amux, environment: dict[str, str], agent: str, help_of: list[str]
+) -> None:
+    profile = BUILT_IN[agent]
+    said = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=60).stdout
+    assert profile.start[0] == profile.resume[0] == agent
+    flags = {word for word in (*profile.start, *profile.resume) if word.startswith("-")}
+    for flag in flags:
+        assert re.search(rf"(^|\s){flag}[\s=,]", said), flag
+    if agent == "codex":
+        assert re.search(r"codex resume .*\[SESSION_ID\]", said)
+
+
+@pytest.mark.parametrize(
+    ("agent", "greeting"),
+    [
+        ("claude", r"Welcome|theme|Claude Code|Select login"),
+        ("codex", r"Codex|Sign in|trust"),
+        ("gemini", r"Gemini|auth|trust|Sign in"),
+    ],
+)
+def test_they_start_and_show_that_nobody_is_logged_in(
+    amux: Amux, environment: dict[str, str], repository: str, agent: str, greeting: str
+) -> None:
+    session = amux.create([], agent=agent, env=environment, cwd=repository)
+    until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=30)
+    assert session.state == "running"
+    given = command_line(amux, session)
+    conversation = state_on_disk(amux, session)["conversation_id"]
+    if BUILT_IN[agent].takes_our_id:
+        assert given[-2:] == ["--session-id", conversation]
+        assert re.fullmatch(r"[0-9a-f-]{36}", conversation)
+    else:
+        assert conversation == ""
+    session.stop(timeout=60)
+    assert session.state == "stopped"
+
+
+def test_claude_to_whom_nothing_was_said_is_begun_again_with_its_id(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    session = amux.create([], agent="claude", env=environment, cwd=repository)
+    until(lambda: session.call("Capture", "u", 0), timeout=30)
+    before = command_line(amux, session)
+    session.call("Park", timeout=60)
+    session.call("AttachCommand", timeout=60)
+    # Its process is a launcher first.
+    until(lambda: command_line(amux, session) == before)
+    until(lambda: re.search(r"Welcome|theme|Claude Code", session.call("Capture", "u", 0)), timeout=30)
+    assert session.state == "running"
+
+
+def test_codex_is_known_by_the_file_that_it_writes(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    nowhere = '{name="nowhere",base_url="http://127.0.0.1:9",wire_api="responses",requires_openai_auth=false}'
+    provider = ["-c", 'model_provider="nowhere"', "-c", f"model_providers.nowhere={nowhere}"]
+    sessions = [
+        amux.create([*provider, "exec", "hi"], agent="codex", env=environment, cwd=repository) for _ in "12"
+    ]
+    found = [until(lambda: state_on_disk(amux, s)["conversation_id"], 30) for s in sessions]  # noqa: B023
+    written = (amux.machine.home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
+    assert {path.stem[-36:] for path in written} == set(found)
+    assert len(set(found)) == 2
+
+
+def test_claude_goes_on_with_what_it_has_kept(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    """Its question is kept although nobody answers it; restart does not begin that conversation again."""
+    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0"}
+    session = amux.create(["-p", "hi"], agent="claude", env=environment, cwd=repository)
+    session.wait_state("failed", timeout=60)
+    for verb, flag in (("Resume", "--resume"), ("Restart", "--session-id")):
+        session.call(verb)
+        conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command") == ["claude", flag, conversation, "-p", "hi"]
+        session.wait_state("failed", timeout=60)
+        assert "API Error" in " ".join(session.certificate()["last_lines"])
+
+
+@pytest.mark.parametrize(
+    ("agent", "arguments", "code", "says"),
+    [
+        ("claude", ["-p", "hi"], 1, "login"),
+        ("codex", ["exec", "hi"], 1, "trusted directory"),
+        ("gemini", ["-p", "hi"], 41, "auth"),
+    ],
+)
+def test_their_failure_without_a_login_is_told_as_it_is(
+    amux: Amux, environment: dict[str, str], agent: str, arguments: list[str], code: int, says: str
+) -> None:
+    session = amux.create(arguments, agent=agent, env=environment, cwd=str(amux.machine.home))
+    session.wait_state("failed", timeout=60)
+    assert session.get("ExitCode") == code
+    assert says in " ".join(session.certificate()["last_lines"]).lower()

@@ -1,0 +1,202 @@
+"""Agents: what is started with which conversation, and how its own choice is found out."""
+
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amuxd import conversations
+from amuxd.agents import BUILT_IN, CONVERSATION, PLACEHOLDERS, Agent, Filling, OnExit, fill
+from amuxd.hosts import LaunchRefused
+from amuxd.records import RunState, Session
+from amuxd.registry import Entry
+from amuxd.states import State
+
+ID = "0b9bff9c-6f4e-4c0c-a3c5-31a1f6c7f6a4"
+FILLING = Filling(ID, "k3x9qa", "a name", "/work", "/bin/zsh")
+
+
+def entry(
+    agent: Agent | None, conversation: str = "", state: State = State.RUNNING, **known: object
+) -> Entry:
+    session = Session(
+        "k3x9qa", "a name", ["--model", "x"], "/no/such/directory", 1, agent=agent.name if agent else ""
+    )
+    standing = RunState("k3x9qa", state, 1, 1, 1, "boot", "", conversation_id=conversation)
+    return Entry(session, replace(standing, **known), agent=agent)  # type: ignore[arg-type]
+
+
+def command(subject: Entry, resuming: bool) -> list[str]:
+    return conversations.plan(subject, resuming).session.command
+
+
+@pytest.mark.parametrize(
+    ("name", "started", "resumed"),
+    [
+        ("claude", ["claude", "--session-id", ID], ["claude", "--session-id", ID]),
+        ("codex", ["codex"], ["codex", "resume", ID]),
+        ("gemini", ["gemini", "--session-id", ID], ["gemini", "--session-id", ID]),
+        ("opencode", ["opencode"], ["opencode", "--session", ID]),
+        (
+            "aider",
+            ["aider", "--chat-history-file", f".aider.chat.history.{ID}.md"],
+            ["aider", "--chat-history-file", f".aider.chat.history.{ID}.md", "--restore-chat-history"],
+        ),
+    ],
+)
+def test_what_is_built_in(
+    name: str, started: list[str], resumed: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(uuid, "uuid4", lambda: ID)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert command(entry(BUILT_IN[name]), False) == [*started, "--model", "x"]
+    assert command(entry(BUILT_IN[name], ID), True) == [*resumed, "--model", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "value", "file"),
+    [
+        ("claude", "CLAUDE_CONFIG_DIR", "config", f"config/projects/-work/{ID}.jsonl"),
+        ("claude", "", "", f".claude/projects/-work/{ID}.jsonl"),
+        (
+            "gemini",
+            "GEMINI_CLI_HOME",
+            "of",
+            f"of/.gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl",
+        ),
+        ("gemini", "", "", f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.json"),
+    ],
+)
+def test_a_conversation_that_has_begun_goes_on(
+    tmp_path: Path, name: str, variable: str, value: str, file: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("{}\n")
+    environment = {"HOME": str(tmp_path)} | ({variable: str(tmp_path / value)} if variable else {})
+    subject = entry(BUILT_IN[name], ID)
+    subject.session = replace(subject.session, environment=environment)
+    assert command(subject, True)[:3] == [name, "--resume", ID]
+    subject.state = replace(subject.state, conversation_id=str(uuid.uuid4()))
+    assert command(subject, True)[:2] == [name, "--session-id"]
+
+
+def test_each_new_conversation_has_an_id_of_its_own() -> None:
+    plans = [conversations.plan(entry(BUILT_IN["gemini"], ID), False) for _ in range(2)]
+    assert len({ID, *(plan.conversation for plan in plans)}) == 3
+    assert all(uuid.UUID(plan.conversation).version == 4 for plan in plans)
+    assert conversations.plan(entry(BUILT_IN["codex"], ID), False).conversation == ""
+    assert conversations.plan(entry(None), False).conversation == ""
+
+
+def test_a_shell_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = entry(BUILT_IN["shell"])
+    monkeypatch.setenv("SHELL", "/bin/dash")
+    assert command(subject, False)[0] == "/bin/dash"
+    subject.session = replace(subject.session, environment={"SHELL": "/bin/fish"})
+    assert command(subject, False)[0] == "/bin/fish"
+
+
+def test_the_users_own_variables_come_before_the_profiles() -> None:
+    agent = Agent("x", ("x",), environment={"A": "profile", "B": "profile"})
+    subject = entry(agent)
+    subject.session = replace(subject.session, environment={"A": "user"})
+    assert conversations.plan(subject, False).session.environment == {"A": "user", "B": "profile"}
+
+
+def test_an_agent_that_is_no_more_is_not_started() -> None:
+    subject = entry(None)
+    subject.session = replace(subject.session, agent="gone")
+    with pytest.raises(LaunchRefused, match="there is no agent 'gone' any more"):
+        conversations.plan(subject, False)
+    assert conversations.command(subject) == ["gone", "--model", "x"]
+
+
+def test_the_command_that_is_shown_is_the_one_of_this_run() -> None:
+    claude = BUILT_IN["claude"]
+    assert conversations.command(entry(claude))[:3] == ["claude", "--session-id", CONVERSATION]
+    assert conversations.command(entry(claude, ID))[:3] == ["claude", "--session-id", ID]
+    assert conversations.command(entry(claude, ID, resuming=True))[:3] == ["claude", "--resume", ID]
+
+
+@given(st.lists(st.text()), st.sampled_from(PLACEHOLDERS))
+def test_filling_replaces_placeholders_once_and_nothing_else(words: list[str], placeholder: str) -> None:
+    without = [word for word in words if "{" not in word]
+    filled = fill([*without, f"<{placeholder}>", '{"a":{}}'], FILLING)
+    value = {name: getattr(FILLING, name[1:-1]) for name in PLACEHOLDERS}[placeholder]
+    assert filled == [*without, f"<{value}>", '{"a":{}}']
+    nested = replace(FILLING, name="{directory}")
+    assert fill(["{name}"], nested) == ["{directory}"]
+
+
+def test_why_it_is_not_resumable() -> None:
+    assert entry(BUILT_IN["claude"], ID).why_not_resumable == ""
+    assert "has not told yet" in entry(BUILT_IN["codex"]).why_not_resumable
+    assert "no way" in entry(BUILT_IN["shell"]).why_not_resumable
+    assert "no agent" in entry(None).why_not_resumable
+    fixed = Agent("own", ("own",), resume=("own", "--again"))
+    assert entry(fixed).why_not_resumable == ""
+    assert entry(replace(fixed, on_exit=OnExit.STAY)).situation.stays_after_success
+    assert not entry(replace(BUILT_IN["codex"], on_exit=OnExit.STAY)).situation.stays_after_success
+    states = {s for s in State if entry(fixed, state=s).resumable}
+    assert states == {State.STALE, State.SUSPENDED, State.STOPPED, State.COMPLETED, State.FAILED}
+    assert entry(fixed, state=State.RUNNING, parked=True).resumable
+
+
+def test_from_orphaned_only_once_the_directory_is_back(tmp_path: Path) -> None:
+    subject = entry(Agent("own", ("own",), resume=("own",)), state=State.ORPHANED)
+    assert not subject.resumable
+    subject.session = replace(subject.session, directory=str(tmp_path))
+    assert subject.resumable
+
+
+WRITER = """
+import sys, time
+files = [open(path, mode) for path, mode in zip(sys.argv[1::2], sys.argv[2::2])]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def found_of(*files: tuple[Path, str]) -> str:
+    kept = BUILT_IN["codex"].kept
+    assert kept is not None
+    arguments = [str(word) for file in files for word in file]
+    # A child writes, as codex does: its launcher is another program.
+    shell = ["sh", "-c", '"$@"; :', "sh", sys.executable, "-c", WRITER, *arguments]
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            return conversations.find(process.pid, kept)
+        finally:
+            process.communicate()
+
+
+def test_the_conversation_is_the_one_that_the_process_writes(tmp_path: Path) -> None:
+    mine, other = (
+        tmp_path / f"rollout-2026-01-02T03-04-05-{ID}.jsonl",
+        tmp_path / f"rollout-x-{uuid.uuid4()}.jsonl",
+    )
+    other.write_text("")
+    assert found_of((mine, "a"), (tmp_path / "log", "w")) == ID
+    assert found_of((mine, "a"), (other, "r")) == ID
+    assert found_of((mine, "r")) == ""
+    assert found_of((mine, "a"), (other, "a")) == ""
+
+
+def test_of_a_process_that_is_gone_nothing_is_found() -> None:
+    kept = BUILT_IN["codex"].kept
+    assert kept is not None
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert conversations.find(ended.pid, kept) == ""
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    assert conversations.find(zombie.pid, kept) == ""
+    zombie.wait()

@@ -1,0 +1,277 @@
+"""Parking where something else fails, and its one timer."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd import supervisor as supervising
+from amuxd import terminals
+from amuxd.agents import Agent, OnExit
+from amuxd.cleaning import clean
+from amuxd.config import Settings
+from amuxd.errors import AmuxError, Internal, LaunchFailed
+from amuxd.hosts import LaunchRefused
+from amuxd.hosts.tmux import TmuxUnreachable
+from amuxd.registry import Entry
+from amuxd.retention import Retention
+from amuxd.states import State, StopRequested
+from amuxd.store import Known
+from amuxd.supervisor import now
+
+SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
+BRIEF = Agent("brief", ("sleep", "1000"), resume=("sleep", "1000"), park_after=0.05)
+STAYING = Agent("staying", ("cat",), resume=("cat",), on_exit=OnExit.STAY)
+
+
+def test_one_whose_end_could_not_be_asked_for_is_not_parked(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        world.host.failing["ask_to_end"] = OSError("no")
+        with pytest.raises(Internal, match="could not be parked: no"):
+            await world.runs.parking.park(entry)
+        assert not entry.parked
+        assert entry.session_alive == "alive"
+        assert '"parked":false' in (world.store.directory(entry.id) / "state.json").read_text()
+        world.host.failing.clear()
+        await world.runs.parking.park(entry)
+        assert entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_whose_process_ended_is_parked_whatever_else_fails(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        world.host.failing["tear_down"] = OSError("no")
+        await world.runs.parking.park(entry)
+        assert entry.parked
+        assert entry.home is None
+        await world.runs.parking.bring_back(entry)
+        assert not entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_is_refused_to_come_back_stays_parked(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        await world.runs.parking.park(entry)
+        world.host.failing["launch"] = LaunchRefused("no")
+        with pytest.raises(LaunchFailed, match="stays parked"):
+            await world.runs.parking.bring_back(entry)
+        assert entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("obstacle", ["unreachable", "attached", "unwritten"])
+def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> None:
+    async def story(world: World) -> None:
+        asked = asyncio.Event()
+        attached = world.host.attached
+
+        async def told(session_id: str) -> int:
+            asked.set()
+            return await attached(session_id)
+
+        world.host.attached = told  # type: ignore[method-assign]
+        lock = tmp_path / "sessions"
+        if obstacle == "unreachable":
+            world.host.failing["attached"] = TmuxUnreachable("no")
+        elif obstacle == "attached":
+            world.host.clients = 1
+        entry = await world.start(BRIEF)
+        if obstacle == "unwritten":
+            lock = lock / entry.id / ".lock"
+            lock.unlink()
+            lock.mkdir()
+        await asked.wait()
+        async with entry.operation:
+            assert not entry.parked
+        if obstacle == "unwritten":
+            shutil.rmtree(lock)
+        world.host.failing.clear()
+        world.host.clients = 0
+        if obstacle == "attached":
+            # tmux tells when the last one has gone.
+            world.runs.attachment_changed(entry.id)
+        await world.until(lambda: entry.parked)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("why", ["attached", "attention", "printed"])
+def test_what_is_in_use_is_not_idle(tmp_path: Path, why: str) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(BRIEF)
+        if why == "attached":
+            entry.attached = 1
+        elif why == "attention":
+            await world.supervisor.amend(entry, "Attention", attention="permission")
+        else:
+            entry.activity_at = now() + 10**12
+        other = await world.start(BRIEF)
+        await world.until(lambda: other.parked)
+        assert not entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_timer_for_all(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+        call_later = loop.call_later
+
+        def noted(delay: float, callback: Callable[..., Any], *arguments: Any) -> asyncio.TimerHandle:
+            timer = call_later(delay, callback, *arguments)
+            if getattr(callback, "__self__", None) is world.runs.parking:
+                timers.append(timer)
+            return timer
+
+        loop.call_later = noted  # type: ignore[method-assign,assignment]
+        later = Agent("later", ("sleep", "1000"), resume=("sleep", "1000"), park_after=500)
+        sooner = Agent("sooner", ("sleep", "1000"), resume=("sleep", "1000"), park_after=100)
+        for agent in (later, sooner, later, sooner, later):
+            await world.start(agent)
+        armed = [timer for timer in timers if not timer.cancelled()]
+        assert len(armed) == 1
+        assert len(timers) == 2
+        assert 99 < armed[0].when() - loop.time() <= 100
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_stays_is_parked_once_the_disk_lets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "RETRY_PAUSE", 0.01)
+
+    async def story(world: World) -> None:
+        entry = await world.start(STAYING)
+        lock = world.store.directory(entry.id) / ".lock"
+        lock.unlink()
+        lock.mkdir()
+        tried = asyncio.Event()
+        amend = world.supervisor.amend
+
+        async def noted(*arguments: Any, **changes: Any) -> None:
+            try:
+                await amend(*arguments, **changes)
+            finally:
+                tried.set()
+
+        world.supervisor.amend = noted  # type: ignore[method-assign]
+        world.host.processes[-1].stdin.close()  # type: ignore[union-attr]
+        await tried.wait()
+        assert not entry.parked
+        shutil.rmtree(lock)
+        await world.until(lambda: entry.parked)
+        assert entry.state.state is State.RUNNING
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_ended_as_it_was_stopped_is_stopped(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(STAYING)
+        async with entry.operation:
+            world.host.processes[-1].stdin.close()  # type: ignore[union-attr]
+            await entry.ended.wait()
+            # Its end waits for us, who stop it.
+            await world.supervisor.apply(entry, StopRequested(), "user")
+            await world.runs.bring_down(entry, 1)
+        await world.runs.parking.stay(entry)
+        assert entry.state.state is State.STOPPED
+        assert not entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_two_who_want_it_back_bring_it_back_once(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        await world.runs.parking.park(entry)
+        await asyncio.gather(*(world.runs.parking.bring_back(entry) for _ in range(5)))
+        assert len(world.host.processes) == 2
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_it_is_parked_once(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+
+        async def park(subject: Entry) -> bool:
+            try:
+                await world.runs.parking.park(subject)
+            except AmuxError:
+                return False
+            return True
+
+        assert sorted(await asyncio.gather(park(entry), park(entry))) == [False, True]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_prints_nothing_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminals, "LONGEST_WAKING", 0.2)
+
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        hands = terminals.Terminals(world.runs)
+        began = asyncio.get_running_loop().time()
+        await hands.send(entry, "text", True)
+        assert world.host.typed == ["text"]
+        assert asyncio.get_running_loop().time() - began >= 0.15
+        began = asyncio.get_running_loop().time()
+        await hands.send(entry, "more", True)
+        assert asyncio.get_running_loop().time() - began < 0.15
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_a_terminal_that_does_not_do_it_is_told_of(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        entry.waking = None
+        world.host.failing["send"] = TmuxUnreachable("no")
+        with pytest.raises(Internal, match="did not do it: no"):
+            await terminals.Terminals(world.runs).send(entry, "text", True)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_an_agent_tells_of_its_conversation_is_kept(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        teller = Agent("teller", ("sleep", "1000"), resume=("sleep", "{conversation}"))
+        entry = await world.start(teller)
+        assert "has not told yet" in entry.why_not_resumable
+        await world.runs.learn_conversation(entry, "1000")
+        assert not entry.why_not_resumable
+        await world.runs.learn_conversation(entry, "1001")
+        known = world.store.load(entry.id)
+        assert isinstance(known, Known)
+        assert known.state.conversation_id == "1001"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_two_who_clean_remove_each_once(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.runs.configure(Settings(retention=Retention(completed=0)))
+        entries = [await world.create(None, "true") for _ in range(5)]
+        for entry in entries:
+            await world.runs.start(entry)
+        await world.until(lambda: all(entry.state.state is State.COMPLETED for entry in entries))
+        removed = await asyncio.gather(clean(world.runs, False), clean(world.runs, False))
+        assert sorted([*removed[0], *removed[1]]) == sorted(entry.id for entry in entries)
+
+    asyncio.run(in_world(tmp_path, story))
