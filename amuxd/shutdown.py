@@ -66,10 +66,12 @@ class ShutdownDelay:
 
     async def _go_on(self) -> None:
         """The shutdown was called off, and whatever was suspended for it runs."""
-        for entry in self._runs.supervisor.registry:
-            if entry.state.state is State.SUSPENDED and entry.session_alive is Liveness.ALIVE:
-                await self._runs.supervisor.apply(entry, states.Probed(Liveness.ALIVE), AMUXD)
         self._changed.set()
+        supervisor = self._runs.supervisor
+        alive = [entry for entry in supervisor.registry if entry.session_alive is Liveness.ALIVE]
+        suspended = [entry for entry in alive if entry.state.state is State.SUSPENDED]
+        found = states.Probed(Liveness.ALIVE)
+        await asyncio.gather(*(supervisor.apply_surely(entry, found, AMUXD) for entry in suspended))
 
     def appeared(self, entry: Entry) -> None:
         """Nothing of it is live yet."""

@@ -345,7 +345,7 @@ def die_while_it_starts(subject: Subject) -> None:
 
 def die_while_it_stops(subject: Subject) -> None:
     create_and_start(subject)
-    die(subject, stop, "kill")
+    die(subject, stop, "a signal")
 
 
 def die_while_it_settles(subject: Subject) -> None:

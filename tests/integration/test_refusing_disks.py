@@ -37,7 +37,9 @@ class Disk:
             case "read-only":
                 # On top of itself: the files that are open already can be written still.
                 self.machine.run(["mount", "--bind", self.directory, self.directory])
-                self.machine.run(["mount", "-o", "remount,bind,ro", self.directory])
+                # Refused for as long as somebody is just writing through it.
+                remount = ["mount", "-o", "remount,bind,ro", self.directory]
+                until(lambda: self.machine.run(remount, check=False).returncode == 0)
             case "no inodes":
                 script = 'i=0; mkdir "$0"; while touch "$0/$i"; do i=$((i+1)); done 2>/dev/null'
                 self.machine.run(["sh", "-c", script, self.filler])
@@ -48,7 +50,7 @@ class Disk:
     def allow(self) -> None:
         self.refuses = False
         if self.kind == "read-only":
-            self.machine.run(["umount", self.directory])
+            self.machine.run(["umount", "--lazy", self.directory])
         else:
             self.machine.run(["sh", "-c", 'rm -rf "$0" "$0.2"', self.filler])
 
