@@ -186,7 +186,7 @@ class Runs:
         if await _happens(entry.ended, grace):
             # The terminal may be the only one who knows how, and it goes next.
             end = await self.host.end_of(entry.session, entry.state.run, home)
-            await self.host.drain(entry.id, entry.state.run)
+            await self.host.drain(entry.id, entry.state.run, entry.state.server)
             await self.host.tear_down(entry.id)
             return end
         await self.host.tear_down(entry.id, at_once=True)
@@ -324,7 +324,7 @@ class Runs:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
-            await self.host.drain(entry.id, entry.state.run)
+            await self.host.drain(entry.id, entry.state.run, entry.state.server)
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave_home(entry)

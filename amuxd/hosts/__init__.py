@@ -112,7 +112,7 @@ class Host(Protocol):
     def has_terminal(self, session_id: str) -> bool:
         """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""
 
-    async def drain(self, session_id: str, run: int) -> None:
+    async def drain(self, session_id: str, run: int, server: Process | None) -> None:
         """Returns once all that the run printed is in its log."""
 
     async def show_end(self, session_id: str, text: str) -> None: ...

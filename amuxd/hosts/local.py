@@ -267,14 +267,15 @@ class LocalHost:
             how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
         return End(end.code, end.signal, end.core_dumped, terminal_died=how)
 
-    async def drain(self, session_id: str, run: int) -> None:
+    async def drain(self, session_id: str, run: int, server: Process | None) -> None:
         """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
         the log is whole, and it is taken out again.
         """
         self._let_go_of_end(session_id)
         try:
             path = self._gates / session_id / "end"
-            self._ends[session_id] = end = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            # For reading too: after the shortest of commands the one that prints it may not be there yet.
+            self._ends[session_id] = end = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             os.write(end, END_OF_LOG)
         except OSError:
             # The terminal is gone, and its log with it.
@@ -285,7 +286,7 @@ class LocalHost:
         while self._ends.get(session_id) == end and not await asyncio.to_thread(_take_out_end, log):
             if size != (size := size_of(log)):
                 patience = loop.time() + PANE_DEADLINE
-            elif loop.time() > patience:
+            elif loop.time() > patience or server is None or processes.is_dying(server):
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.1)
@@ -337,6 +338,8 @@ def _signal_children(pid: int, number: int) -> None:
 
 
 def _is_interactive_shell(session: Session) -> bool:
+    if session.agent:
+        return False
     name, *arguments = session.command
     flags_only = all(a.startswith("--") or (a.startswith("-") and "c" not in a) for a in arguments)
     return session.shell or (name.rpartition("/")[2] in _SHELLS and flags_only)
