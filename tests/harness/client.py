@@ -1,5 +1,6 @@
 """What a test does with a running amuxd: the CLI, the objects on the bus, their signals."""
 
+import json
 import subprocess
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -97,6 +98,13 @@ class Session(Proxy):
 
     def log(self) -> str:
         return Path(self.get("LogPath")).read_text(errors="replace")
+
+    def command_has_ended(self) -> bool:
+        """Also while amuxd is away: the kernel keeps the end until amuxd has read it."""
+        state = self.amux.state / "sessions" / self.id / "state.json"
+        command = json.loads(state.read_text())["command"]["pid"]
+        look = ["grep", "-q", "^State:.Z", f"/proc/{command}/status"]
+        return self.amux.machine.run(look, check=False).returncode == 0
 
     def certificate(self, run: int = 0) -> dict[str, Any]:
         return {name: value[1] for name, value in self.call("Certificate", "u", run).items()}

@@ -160,9 +160,7 @@ def test_one_that_stays_and_ends_while_amuxd_is_away_is_found_parked(amux: Amux,
     socket = amux.runtime / "tmux" / f"{session.id}.sock"
     amux.stop()
     amux.machine.run(["tmux", "-S", str(socket), "send-keys", "-t", "%0", "/exit", "Enter"])
-    format = "#{pane_dead}"
-    ask = ["tmux", "-S", str(socket), "display-message", "-p", "-t", "%0", format]
-    until(lambda: amux.machine.run(ask).stdout.strip() == "1")
+    until(session.command_has_ended)
     amux.start()
     until(lambda: session.get("Parked"))
     assert session.state == "running"

@@ -110,11 +110,12 @@ def test_a_resume_that_cannot_start_keeps_the_conversation(amux: Amux, agents: A
     agents.configure(
         start=["no-such-program", "{conversation}"], resume=["no-such-program", "{conversation}"]
     )
-    session.call("Resume")
-    assert session.state == "failed"
-    assert session.get("Reason") == "could not start: no such program: no-such-program"
-    session.call("Restart")
-    assert session.state == "failed"
+    for verb in ("Resume", "Restart"):
+        with pytest.raises(CallFailed, match="could not start: no such program: no-such-program") as refused:
+            session.call(verb)
+        assert refused.value.name == "org.amux.Amux1.Error.LaunchFailed"
+        assert session.state == "failed"
+        assert session.get("Reason") == "could not start: no such program: no-such-program"
     assert state_on_disk(amux, session)["conversation_id"] == conversation
     agents.configure()
     session.call("Resume")
@@ -151,7 +152,8 @@ def test_a_profile_that_went_away_leaves_its_sessions(amux: Amux, agents: Agents
     assert session.get("Command") == ["standin", "--model", "x"]
     with pytest.raises(CallFailed, match="there is no agent 'standin' any more"):
         session.call("Resume")
-    session.call("Restart")
+    with pytest.raises(CallFailed, match="could not start: there is no agent 'standin' any more"):
+        session.call("Restart")
     assert session.get("Reason") == "could not start: there is no agent 'standin' any more"
 
 

@@ -12,7 +12,7 @@ from amuxd import processes
 from amuxd.agents import Agent
 from amuxd.config import Settings
 from amuxd.hosts import Finding, Gone, Home, LaunchRefused
-from amuxd.records import RunState, Session
+from amuxd.records import Process, RunState, Session
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import End, Liveness, Transition
@@ -64,7 +64,9 @@ class StandinHost:
     def has_terminal(self, session_id: str) -> bool:
         return False
 
-    async def settle(self, session_id: str) -> None: ...
+    async def drain(self, session_id: str, run: int, server: Process | None) -> None: ...
+
+    async def show_end(self, session_id: str, text: str) -> None: ...
 
     async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None:
         self._maybe_fail("ask_to_end")
