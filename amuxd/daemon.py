@@ -28,6 +28,7 @@ from amuxd.bus.objects import (
 )
 from amuxd.bus.server import Server
 from amuxd.errors import AmuxError
+from amuxd.events import Events
 from amuxd.hosts import Enclosure
 from amuxd.hosts.bare import Bare
 from amuxd.hosts.local import LocalHost
@@ -103,6 +104,9 @@ class Daemon:
         await reconcile.load(supervisor)
         await reconcile.reconcile(runs)
         server = self._export(bus, runs, mode, reload)
+        events = Events(runs)
+        supervisor.listen(events)
+        await events.listen(paths.events_socket())
         try:
             await bus.request_name(paths.BUS_NAME)
         except NameOwned as error:
@@ -123,6 +127,7 @@ class Daemon:
         await server.drain(DRAIN, QUESTIONS)
         supervisor.cancel_tasks()
         await runs.suspend("amuxd was stopped")
+        events.close()
         if bus_failure:
             # systemd starts amuxd again; the sessions do not notice.
             raise CannotServe(f"the bus went away: {bus_failure}")

@@ -37,6 +37,10 @@ class InvalidArgument(AmuxError):
     name = "InvalidArgument"
 
 
+class NotResumable(AmuxError):
+    name = "NotResumable"
+
+
 class LaunchFailed(AmuxError):
     name = "LaunchFailed"
 

@@ -47,6 +47,10 @@ def ensure_private(directory: Path) -> Path:
     return directory
 
 
+def events_socket() -> Path:
+    return runtime_directory() / "amuxd.sock"
+
+
 def private_bus_socket() -> Path:
     return runtime_directory() / "bus"
 

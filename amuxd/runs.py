@@ -10,7 +10,15 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from amuxd import inotify, processes, states
-from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed, NoSuchSession
+from amuxd.attending import Attending
+from amuxd.errors import (
+    Internal,
+    InvalidArgument,
+    InvalidTransition,
+    LaunchFailed,
+    NoSuchSession,
+    NotResumable,
+)
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.records import Certificate
@@ -33,6 +41,7 @@ class Runs:
         self.supervisor = supervisor
         self.host = host
         self.stop_grace = stop_grace
+        self.attending = Attending(supervisor)
         self._watch = watch
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
@@ -69,6 +78,9 @@ class Runs:
             self._let_go_of_shell(entry)
             await self.supervisor.apply(entry, states.StartRequested(), USER)
             await self.bring_up(entry)
+
+    async def resume(self, entry: Entry) -> None:
+        raise NotResumable(f"{entry.session.name} has no conversation that amux knows how to go on with")
 
     async def bring_up(self, entry: Entry) -> None:
         """From starting to running, or to failed and LaunchFailed with the reason."""
@@ -203,6 +215,7 @@ class Runs:
 
     async def send(self, entry: Entry, text: str, enter: bool) -> None:
         await self._ask_terminal(entry, "send", self.host.send(entry.id, text, enter))
+        await self.attending.typed(entry)
 
     async def capture(self, entry: Entry, lines: int) -> str:
         return await self._ask_terminal(entry, "capture", self.host.capture(entry.id, lines))
@@ -242,6 +255,7 @@ class Runs:
         entry.looked_in_vain = False
         self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
         log = self.supervisor.store.log(entry.id, entry.state.run)
+        self.attending.begin(entry, log)
         self._watch.log(entry.id, log, partial(self._printed, entry))
         if entry.session.shell:
             wrote = partial(self._run_wrote, entry, home)
@@ -257,6 +271,7 @@ class Runs:
 
     def leave_home(self, entry: Entry) -> None:
         self._watch.forget_log(entry.id)
+        self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
             self._watch.forget_directory(directory)
         if entry.home is not None:
@@ -267,6 +282,7 @@ class Runs:
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
         entry.activity_hash = digest
+        self.attending.printed(entry, at)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
@@ -372,6 +388,7 @@ class Runs:
 
     def attachment_changed(self, session_id: str) -> None:
         if entry := self.supervisor.registry.get(session_id):
+            self.attending.redrawn(entry)
             self.supervisor.spawn(self._attachment_changed(entry))
 
     async def _attachment_changed(self, entry: Entry) -> None:

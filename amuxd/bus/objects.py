@@ -38,7 +38,7 @@ _MOVING = (
         "ExitCode",
         "ExitSignal",
     ),
-    *("CoreDumped", "OomKilled", "Parked", "Resumable", "SessionAlive", "HostAlive", "Attention"),
+    *("CoreDumped", "OomKilled", "Parked", "Resumable", "SessionAlive", "HostAlive"),
 )
 
 
@@ -78,6 +78,15 @@ class Announcer:
 
     def changed(self, entry: Entry, *properties: str) -> None:
         self._server.changed(path_of(entry.id), SESSION_INTERFACE, properties)
+
+    def attention_changed(self, entry: Entry) -> None:
+        path, session, state = path_of(entry.id), entry.session, entry.state
+        self._server.emit(
+            *(MANAGER_PATH, MANAGER_INTERFACE, "AttentionChanged", path, session.id, session.name),
+            *(state.attention, state.attention_message),
+        )
+        self.changed(entry, "Attention", "AttentionMessage")
+        self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Attention",))
 
     def _totals(self) -> None:
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Counts", "Badge"))

@@ -25,6 +25,8 @@ COMMANDS = {
     "restart": ("acting", "Begin a new run of sessions."),
     "archive": ("acting", "Put sessions away."),
     "rm": ("acting", "Remove sessions and all their files."),
+    "report": ("hooking", "Tell amux that a session waits for a person."),
+    "hooks": ("hooking", "Print what makes an agent report to amux."),
     "completion": ("completing", "Print the completion script of a shell."),
 }
 
