@@ -1,9 +1,7 @@
 """The command line."""
 
-from typing import NoReturn
 
-
-def main() -> NoReturn:
+def main() -> None:
     # Imported in here: Ctrl-C while Python still loads is as quiet as later on.
     import sys
 
