@@ -81,7 +81,9 @@ def test_a_connection_starts_amuxd_and_the_socket_is_its_owners_alone(amux: Amux
     assert amux.machine.run(argv, check=False).returncode == 1
 
 
-def test_the_socket_outlives_a_restart_and_subscribers_are_told_that_it_ends(amux: Amux, lines: Lines) -> None:
+def test_the_socket_outlives_a_restart_and_subscribers_are_told_that_it_ends(
+    amux: Amux, lines: Lines
+) -> None:
     session = amux.create(["cat"])
     subscribe(lines)
     amux.restart()
@@ -352,12 +354,10 @@ def test_a_peer_of_another_user_is_turned_away(embedded: Embedded) -> None:
     path.chmod(0o666)
     ask = (
         "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
-        "s.sendall(b'{\"type\":\"subscribe\"}\\n'); print(s.makefile().readline())"
+        's.sendall(b\'{"type":"subscribe"}\\n\'); print(s.makefile().readline())'
     )
-    result = embedded.machine.run(
-        ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", ask]
-        + [str(embedded.runtime / "amuxd.sock")]
-    )
+    stranger = ["setpriv", "--reuid=65534", "--clear-groups"]
+    result = embedded.machine.run([*stranger, "/usr/bin/python3", "-c", ask, embedded.runtime / "amuxd.sock"])
     answers = [json.loads(line) for line in result.stdout.split("\n") if line]
     assert [answer["code"] for answer in answers] == ["AccessDenied"]
 
@@ -391,7 +391,9 @@ def test_report_says_what_is_wrong(
     amux: Amux, arguments: list[str], changes: dict[str, str], code: int, says: str
 ) -> None:
     session = amux.create(["cat"], name="agent")
-    result = amux.cli("report", *arguments, check=False, env=environment_of(amux, session) | changes, input="")
+    result = amux.cli(
+        "report", *arguments, check=False, env=environment_of(amux, session) | changes, input=""
+    )
     assert result.returncode == code, result.stderr
     assert says in result.stderr
     assert result.stderr.count("\n") <= 1
@@ -432,7 +434,9 @@ def test_report_imports_next_to_nothing(amux: Amux) -> None:
         "try: main()\n"
         "except SystemExit: print(sorted(sys.modules))"
     )
-    result = amux.machine.run([sys.executable, "-S", "-c", code], env={**environment_of(amux, session), **_path()})
+    result = amux.machine.run(
+        [sys.executable, "-S", "-c", code], env={**environment_of(amux, session), **_path()}
+    )
     for heavy in ("click", "jeepney", "asyncio", "json", "socket", "typing", "pathlib", "amuxd.paths"):
         assert f"'{heavy}'" not in result.stdout
     assert session.get("Attention") == "turn"
@@ -448,4 +452,3 @@ def test_the_hooks_of_each_agent_are_printed(amux: Amux) -> None:
     unknown = amux.cli("hooks", "nobody", check=False)
     assert unknown.returncode == 2
     assert "aider, claude, codex, gemini, opencode" in unknown.stderr
-
