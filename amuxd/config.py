@@ -1,10 +1,13 @@
 """The user's settings, all of them optional."""
 
+import shlex
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amuxd.board import ATTENTION, URGENCY
 from amuxd.errors import InvalidArgument
 from amuxd.quantities import parse_duration, parse_size
 
@@ -15,6 +18,8 @@ SMALLEST_LOG = 4 * 1024 * 1024
 class Settings:
     log_cap: int = 64 * 1024 * 1024
     stop_grace: float = 10.0
+    notify: frozenset[str] = frozenset({"failed", ATTENTION})
+    terminal: str = ""
 
 
 def load(path: Path) -> Settings:
@@ -61,4 +66,24 @@ def _text(value: object) -> str:
     return value
 
 
-_READERS = {"log_cap": _size, "stop_grace": _duration}
+def _kinds(value: object) -> frozenset[str]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    kinds = frozenset(_text(kind) for kind in value)
+    if unknown := sorted(kinds - set(URGENCY)):
+        raise ValueError(f"there is no {unknown[0]!r} to tell of: {', '.join(URGENCY)}")
+    return kinds
+
+
+def _command(value: object) -> str:
+    if not shlex.split(_text(value)):
+        raise ValueError("it names no program")
+    return _text(value)
+
+
+_READERS: dict[str, Callable[[object], Any]] = {
+    "notify": _kinds,
+    "terminal": _command,
+    "log_cap": _size,
+    "stop_grace": _duration,
+}

@@ -34,10 +34,12 @@ from amuxd.hosts.bare import Bare
 from amuxd.hosts.local import LocalHost
 from amuxd.hosts.units import SYSTEMD, Units
 from amuxd.journal import Log
+from amuxd.notify import Notifier
 from amuxd.runs import Runs
 from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
+from amuxd.terminals import AsProcess, InUnit, Terminals
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -94,14 +96,22 @@ class Daemon:
         supervisor = Supervisor(store, processes.boot_id())
         runs = Runs(supervisor, host, watch, settings.stop_grace)
 
+        terminals = Terminals(InUnit(bus) if mode == "systemd" else AsProcess(), settings.terminal)
+        kept = runtime / "notifications.json"
+        notifier = Notifier(bus, runs, kept, settings.notify, paths.amux_program(), terminals.open)
+
         def reload() -> None:
             fresh = config.load(paths.config_file())
             host.log_cap, runs.stop_grace = fresh.log_cap, fresh.stop_grace
+            notifier.wanted, terminals.configured = fresh.notify, fresh.terminal
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
         watch.directory(host.attached_directory, runs.attachment_changed)
         await reconcile.load(supervisor)
+        # Before anything is found: what ended while nobody watched is news as well.
+        await notifier.begin()
+        supervisor.listen(notifier)
         await reconcile.reconcile(runs)
         server = self._export(bus, runs, mode, reload)
         events = Events(runs)

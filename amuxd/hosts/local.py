@@ -25,6 +25,7 @@ from amuxd.hosts import (
 )
 from amuxd.hosts.tmux import (
     SERVER_ENVIRONMENT,
+    Shown,
     Terminal,
     TmuxRefused,
     TmuxUnreachable,
@@ -36,7 +37,7 @@ from amuxd.hosts.tmux import (
     session_command,
 )
 from amuxd.logs import size_of
-from amuxd.paths import ensure_private
+from amuxd.paths import amux_program, ensure_private
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -112,7 +113,8 @@ class LocalHost:
             (run_directory / leftover).unlink(missing_ok=True)
         _write_private(run_directory / "command", self._command(session, environment, run_directory))
         marker = self.attached_directory / session.id
-        _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker))
+        shown = Shown(session.name, session.id, amux_program())
+        _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker, shown))
         shutil.rmtree(gates, ignore_errors=True)
         ensure_private(gates)
         for name in ("gate", "up", "end"):
