@@ -61,9 +61,14 @@ def _octal(character: str) -> str:
     return f"\\{ord(character):03o}"
 
 
-def literal(text: str) -> str:
+def unformatted(text: str) -> str:
     """Text that tmux will put through its formats, and must leave as it is."""
-    return text.replace("#", "##").replace("%", "%%")
+    return text.replace("#", "##")
+
+
+def literal(text: str) -> str:
+    """The same where it also puts in the date."""
+    return unformatted(text).replace("%", "%%")
 
 
 # Keys that are there only while the command has ended: those of a live session are its own.
@@ -84,18 +89,19 @@ class Shown:
 
 def _ended_pane(shown: Shown) -> list[str]:
     restart = shlex.join(["sh", "-c", _RESTART, "sh", shown.amux, shown.session_id])
-    run = quote("run-shell -b " + quote(literal(restart)))
+    run = quote("run-shell -b " + quote(unformatted(restart)))
     condition = quote(_IS_ENDED_PANE)
-    begin = f"set -t main key-table {_ENDED_KEYS}; set -t main mouse on"
+    begin = quote(f"set -t main key-table {_ENDED_KEYS}; set -t main mouse on")
+    died = f"if -F {quote('#{==:#{hook_pane},%0}')} {begin}"
     return [
-        f"set-hook -g pane-died {quote(f'if -F {quote("#{==:#{hook_pane},%0}")} {quote(begin)}')}",
+        f"set-hook -g pane-died {quote(died)}",
         *(f"bind -T {_ENDED_KEYS} {key} if -F {condition} {run} {quote('send-keys ' + key)}" for key in "Rr"),
         f"bind -T {_ENDED_KEYS} MouseDown1Pane if -F -t = {condition} {run} {quote('select-pane -t =')}",
     ]
 
 
 def configuration(environment: Mapping[str, str], attached_marker: Path, shown: Shown) -> str:
-    tell = literal(f": >{shlex.quote(str(attached_marker))}")
+    tell = unformatted(f": >{shlex.quote(str(attached_marker))}")
     lines = [
         # The user's own configuration is for the user's own server.
         "set -g exit-empty off",
