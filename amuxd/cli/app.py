@@ -25,6 +25,7 @@ COMMANDS = {
     "restart": ("acting", "Begin a new run of sessions."),
     "archive": ("acting", "Put sessions away."),
     "rm": ("acting", "Remove sessions and all their files."),
+    "badge": ("badging", "Print how many sessions there are, for a bar."),
     "report": ("hooking", "Tell amux that a session waits for a person."),
     "hooks": ("hooking", "Print what makes an agent report to amux."),
     "completion": ("completing", "Print the completion script of a shell."),
