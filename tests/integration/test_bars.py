@@ -171,8 +171,6 @@ def test_watch_fills_the_gap_from_the_history(amux: Amux, follow: Any) -> None:
     states = [(e["run"], e["new"]) for e in told if e["event"] == "state"]
     course = ("created", "starting", "running", "failed")
     assert states == [(run, state) for run in (2, 3) for state in course]
-        (state, run) for run in (2, 3) for state in ("created", "starting", "running", "failed")
-    ]
 
 
 def _pid_of(amux: Amux, word: str) -> int:
