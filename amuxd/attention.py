@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
+
+from amuxd.records import RunState
 
 # Microseconds. What is printed this soon after the call is the question being drawn, not an answer to it.
 AFTERGLOW = 2_000_000
@@ -93,3 +96,16 @@ def one_line(message: str) -> str:
     clean = message.encode(errors="replace").decode()
     line = " ".join("".join(c if c.isprintable() else " " for c in clean).split())
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
+
+
+def wait_of(state: RunState) -> Wait | None:
+    if not state.attention:
+        return None
+    return Wait(Kind(state.attention), state.attention_message, state.attention_at)
+
+
+def as_changes(wait: Wait | None) -> dict[str, Any]:
+    """What of the state on disk says that it waits so."""
+    if wait is None:
+        return {"attention": "", "attention_message": "", "attention_at": 0}
+    return {"attention": wait.kind.value, "attention_message": wait.message, "attention_at": wait.since}

@@ -30,7 +30,6 @@ REST, RESTS = 0.1, 10
 
 # One that amuxd only looks away from may still wait when it looks again.
 _MAY_WAIT = {State.RUNNING, State.SUSPENDED}
-_NO_WAIT = {"attention": "", "attention_message": "", "attention_at": 0}
 
 Result = TypeVar("Result")
 
@@ -135,7 +134,7 @@ class Supervisor:
         at = max(now(), entry.state.state_changed_at + 1)
         waited = entry.state.attention
         if transition.target not in _MAY_WAIT:
-            changes = {**changes, **_NO_WAIT}
+            changes = {**changes, **attention.as_changes(None)}
         new = self._standing(
             entry,
             state=transition.target,
@@ -177,10 +176,10 @@ class Supervisor:
 
     async def _amend(self, entry: Entry, properties: tuple[str, ...], changes: dict[str, Any]) -> None:
         async with entry.writing:
-            await self._amend(entry, changes)
+            await self._replace(entry, changes)
         self.changed(entry, *properties)
 
-    async def _amend(self, entry: Entry, changes: dict[str, Any]) -> None:
+    async def _replace(self, entry: Entry, changes: dict[str, Any]) -> None:
         new = self._standing(entry, **changes)
         try:
             await self.on_disk(self.store.change, entry.state, new, None)
@@ -191,8 +190,11 @@ class Supervisor:
 
     async def attend(self, entry: Entry, fact: attention.Fact) -> None:
         """Brings about what the fact means for the wait of a session; only one that runs can wait."""
+        await self._wholly(self._attend(entry, fact))
+
+    async def _attend(self, entry: Entry, fact: attention.Fact) -> None:
         async with entry.writing:
-            before = _wait_of(entry.state)
+            before = attention.wait_of(entry.state)
             after = attention.decide(before, fact) if entry.state.state is State.RUNNING else None
             if after == before:
                 return
@@ -200,7 +202,7 @@ class Supervisor:
                 # It goes on waiting for the same: nothing to tell, and the next write takes the moment along.
                 entry.state = replace(entry.state, attention_at=after.since)
                 return
-            await self._amend(entry, _as_changes(after))
+            await self._replace(entry, attention.as_changes(after))
             self._tell_attention(entry)
 
     def _tell_attention(self, entry: Entry) -> None:
@@ -307,18 +309,6 @@ class Supervisor:
     async def _certify_later(self, entry: Entry) -> None:
         await asyncio.sleep(RETRY_PAUSE)
         await self.certify(entry)
-
-
-def _wait_of(state: RunState) -> attention.Wait | None:
-    if not state.attention:
-        return None
-    return attention.Wait(attention.Kind(state.attention), state.attention_message, state.attention_at)
-
-
-def _as_changes(wait: attention.Wait | None) -> dict[str, Any]:
-    if wait is None:
-        return dict(_NO_WAIT)
-    return {"attention": wait.kind.value, "attention_message": wait.message, "attention_at": wait.since}
 
 
 def impossible(entry: Entry, verb: str) -> AmuxError:

@@ -42,8 +42,10 @@ def token_of(amux: Client, session: Session) -> str:
 
 
 def environment_of(amux: Client, session: Session) -> dict[str, str]:
-    pid = amux.machine.outside_pid(session.get("Pid"))
-    return psutil.Process(pid).environ()
+    process = psutil.Process(amux.machine.outside_pid(session.get("Pid")))
+    # Until it has become the command, it has only what its terminal server has.
+    until(lambda: "AMUX_TOKEN" in process.environ())
+    return process.environ()
 
 
 def test_a_subscriber_gets_the_present_and_then_every_change(amux: Amux, lines: Lines) -> None:
