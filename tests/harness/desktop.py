@@ -4,8 +4,9 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,6 +113,8 @@ class Shown:
     body: str
     actions: list[str]
     urgency: int
+    # When this process read it, as time.perf_counter() says.
+    received: float = field(compare=False)
 
 
 class Server:
@@ -169,6 +172,7 @@ class Server:
             return
 
     def _answer(self, message: Message) -> None:
+        received = time.perf_counter()
         member = message.header.fields[HeaderFields.member]
         with self._changed:
             self.asked += 1
@@ -181,7 +185,7 @@ class Server:
                 _, replaces, _, title, body, actions, hints, _ = message.body
                 number = replaces or len(self.shown) + 100
                 urgency = hints["urgency"][1]
-                self.shown.append(Shown(number, replaces, title, body, actions, urgency))
+                self.shown.append(Shown(number, replaces, title, body, actions, urgency, received))
                 self._connection.send(new_method_return(message, "u", (number,)))
             elif member == "CloseNotification":
                 self.withdrawn.append(message.body[0])
