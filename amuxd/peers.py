@@ -55,7 +55,8 @@ class Peer(asyncio.Protocol):
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket"), 0)
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
-            return False
+            # Nobody is there to be told anything; what it asked for is done all the same.
+            self.stays = False
         self._go_on()
         return True
 

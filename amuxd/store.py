@@ -116,7 +116,10 @@ class Store:
         directory = self.run_directory(session_id, run)
         with _disk_errors("begin a run"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(directory / "token", secrets.token_urlsafe(24) + "\n")
+            # Not synced: after a power cut there is no run left that it could belong to.
+            token = directory / "token"
+            token.touch(mode=0o600)
+            token.write_text(secrets.token_urlsafe(24) + "\n")
             _sync_directory(directory.parent)
         return directory
 

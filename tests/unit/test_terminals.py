@@ -1,12 +1,16 @@
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from harness.waiting import until
 
+from amuxd.bus.connection import Bus, BusError
 from amuxd.errors import LaunchFailed
-from amuxd.terminals import AsProcess, Terminals
+from amuxd.paths import amux_program
+from amuxd.terminals import AsProcess, InUnit, Terminals
 
 
 class Recorder:
@@ -64,3 +68,27 @@ def test_without_systemd_it_is_a_process_that_nobody_waits_for(tmp_path: Path) -
 
     asyncio.run(main())
     until(done.exists)
+
+
+class NoBus:
+    async def call(self, *_arguments: object, **_options: object) -> list[object]:
+        raise BusError("org.freedesktop.DBus.Error.Failed", "no")
+
+
+def test_what_systemd_refuses_is_said() -> None:
+    launcher = InUnit(cast(Bus, NoBus()))
+    with pytest.raises(LaunchFailed, match="systemd did not answer: no"):
+        asyncio.run(launcher.environment())
+    with pytest.raises(LaunchFailed, match="foot could not be started: no"):
+        asyncio.run(launcher.start(["foot"]))
+
+
+def test_the_amux_that_belongs_to_amuxd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin/amuxd")])
+    assert amux_program() == "amux"
+    (tmp_path / "amux").touch(mode=0o755)
+    assert amux_program() == str(tmp_path / "amux")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/amux").touch(mode=0o755)
+    assert amux_program() == str(tmp_path / "bin/amux")
