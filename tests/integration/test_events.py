@@ -374,8 +374,9 @@ def test_a_peer_of_another_user_is_turned_away(embedded: Embedded) -> None:
     assert [answer["code"] for answer in answers] == ["AccessDenied"]
 
 
-def test_report_in_a_session_takes_what_the_session_has(amux: Amux) -> None:
+def test_report_in_a_session_takes_what_the_session_has(amux_everywhere: Amux) -> None:
     """As a hook of an agent would call it: from within, with nothing but its environment."""
+    amux = amux_everywhere
     program = amux.bindir / "amux"
     session = amux.create(["sh", "-c", f"{program} report permission 'may I?'; echo said $?; cat"])
     with amux.events() as events:
