@@ -231,7 +231,6 @@ def test_who_does_not_wait_for_the_answer_is_heard(amux: Amux) -> None:
     session = amux.create(["cat"])
     with amux.events() as events, connect(amux) as lines:
         token = token_of(amux, session)
-        lines.send(type="subscribe")
         lines.send(type="session.report", sessionId=session.id, token=token, kind="turn", message="bye")
         lines.socket.close()
         events.wait(lambda event: event.member == "AttentionChanged" and event.body[4] == "bye")
