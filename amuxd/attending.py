@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 # Of a flood only the end is heard: what comes after a call ends it anyway.
 LONGEST_PIECE = 256 * 1024
+# Seconds, for the word of a terminal that was attached or left.
+PATIENCE = 1.0
 
 
 class Output:
@@ -103,8 +105,11 @@ class Attending:
             if calls:
                 says = next((call for call in reversed(calls) if call), "")
                 await self._attend(entry, attention.Rang(attention.one_line(says), at))
-            elif entry.state.attention and at > heard.redrawn_at + AFTERGLOW:
-                await self._attend(entry, attention.Printed(at))
+            elif entry.state.attention:
+                # Whoever came to look may be known of only after what their coming had drawn.
+                await asyncio.sleep(PATIENCE)
+                if abs(at - heard.redrawn_at) > AFTERGLOW:
+                    await self._attend(entry, attention.Printed(at))
 
     async def _attend(self, entry: Entry, fact: Fact) -> None:
         try:
