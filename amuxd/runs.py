@@ -332,7 +332,7 @@ class Runs:
         if not entry.keeps_terminal:
             await self._tear_down(entry)
         elif entry.id not in self._open_shells:
-            await self.host.show_end(entry.id, f"Process {entry.state.reason}.")
+            await self.host.show_end(entry.id, f"Process {entry.state.reason}. Click or press R to restart.")
         await self.supervisor.certify(entry)
         self.supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
