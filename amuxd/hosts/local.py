@@ -297,6 +297,20 @@ class LocalHost:
         with contextlib.suppress(TmuxUnreachable, TmuxRefused):
             await self._terminal(session_id).run("set", "-g", "remain-on-exit-format", literal(text))
         self._let_go_of_end(session_id)
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
+            async with asyncio.timeout(STATUS_DEADLINE):
+                await self._until_shown(session_id)
+
+    async def _until_shown(self, session_id: str) -> None:
+        """tmux 3.3 may close the terminal of a process whose end it missed, and then shows nothing of it."""
+        question = "#{pid} #{pane_dead} #{pane_dead_status}#{pane_dead_signal}"
+        while True:
+            server, dead, *how = (await self._terminal(session_id).ask(question)).split()
+            if dead == "1" and how:
+                return
+            if dead == "1":
+                os.kill(int(server), signal.SIGCHLD)
+            await asyncio.sleep(0.05)
 
     def _let_go_of_end(self, session_id: str) -> None:
         if (end := self._ends.pop(session_id, None)) is not None:

@@ -177,9 +177,9 @@ class Terminal:
         argv = [self._tmux, "-N", "-S", str(self.socket), *arguments]
         return await run(argv, text=text, deadline=deadline)
 
-    async def ask(self) -> None:
+    async def ask(self, format: str = "") -> str:
         """Raises unless the server answers."""
-        await self.run("display-message", "-p", "-t", PANE, "")
+        return await self.run("display-message", "-p", "-t", PANE, format)
 
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))
