@@ -1,5 +1,6 @@
 """The user's settings, all of them optional."""
 
+import shlex
 import signal
 import tomllib
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amuxd.agents import BUILT_IN, IDLE_AFTER, Agent, OnExit
+from amuxd.board import ATTENTION, URGENCY
 from amuxd.errors import InvalidArgument
 from amuxd.quantities import parse_duration, parse_size
 from amuxd.retention import Retention
@@ -24,6 +26,8 @@ Reader = Callable[[object], Any]
 class Settings:
     log_cap: int = 64 * 1024 * 1024
     stop_grace: float = 10.0
+    notify: frozenset[str] = frozenset({"failed", ATTENTION})
+    terminal: str = ""
     idle_after: float = IDLE_AFTER
     retention: Retention = field(default_factory=Retention)
     agents: Mapping[str, Agent] = field(default_factory=lambda: BUILT_IN)
@@ -113,6 +117,19 @@ def _text(value: object) -> str:
     return value
 
 
+def _kinds(value: object) -> frozenset[str]:
+    kinds = frozenset(_texts(value))
+    if unknown := sorted(kinds - set(URGENCY)):
+        raise ValueError(f"there is no {unknown[0]!r} to tell of: {', '.join(URGENCY)}")
+    return kinds
+
+
+def _terminal(value: object) -> str:
+    if not shlex.split(_text(value)):
+        raise ValueError("it names no program")
+    return _text(value)
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError(f"{value!r} is no list of texts")
@@ -156,7 +173,13 @@ def _environment(value: object) -> dict[str, str]:
     return {name: _text(text) for name, text in value.items()}
 
 
-_SESSIONS: Mapping[str, Reader] = {"log_cap": _size, "stop_grace": _duration, "idle_after": _duration}
+_SESSIONS: Mapping[str, Reader] = {
+    "log_cap": _size,
+    "stop_grace": _duration,
+    "idle_after": _duration,
+    "notify": _kinds,
+    "terminal": _terminal,
+}
 _RETENTION: Mapping[str, Reader] = dict.fromkeys(Retention.__dataclass_fields__, _duration_or_never)
 _AGENT: Mapping[str, Reader] = {
     "start": _command,

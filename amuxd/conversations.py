@@ -7,8 +7,10 @@ from pathlib import Path
 
 import psutil
 
+from amuxd import hooks
 from amuxd.agents import CONVERSATION, Filling, Kept, fill
 from amuxd.hosts import LaunchRefused
+from amuxd.paths import amux_program
 from amuxd.records import Session
 from amuxd.registry import Entry
 
@@ -36,7 +38,10 @@ def plan(entry: Entry, resuming: bool) -> Plan:
             template = agent.resume
     else:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
-    command = [*fill(template, _filling(session, conversation, environment)), *session.command]
+    program, *words = fill(template, _filling(session, conversation, environment))
+    # Given for this run alone: the user's own files stay as they are.
+    reporting = hooks.arguments(agent.name, str(amux_program())) if agent.attention else []
+    command = [program, *reporting, *words, *session.command]
     return Plan(replace(session, command=command, environment=environment), conversation)
 
 

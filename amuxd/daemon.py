@@ -28,17 +28,20 @@ from amuxd.bus.objects import (
 )
 from amuxd.bus.server import Server
 from amuxd.errors import AmuxError
+from amuxd.events import Events
 from amuxd.hosts import Enclosure
 from amuxd.hosts.bare import Bare
 from amuxd.hosts.local import LocalHost
 from amuxd.hosts.units import SYSTEMD, Units
 from amuxd.journal import Log
+from amuxd.notify import Notifier
 from amuxd.runs import Runs
 from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
 from amuxd.terminals import Terminals
 from amuxd.watch import Watch
+from amuxd.windows import AsProcess, InUnit, Windows
 
 logger = logging.getLogger(__name__)
 
@@ -94,18 +97,29 @@ class Daemon:
         supervisor = Supervisor(store, processes.boot_id())
         runs = Runs(supervisor, host, watch, settings)
 
+        windows = Windows(InUnit(bus) if mode == "systemd" else AsProcess(), settings.terminal)
+        kept = runtime / "notifications.json"
+        notifier = Notifier(bus, runs, kept, settings.notify, paths.amux_program(), windows.open)
+
         def reload() -> None:
             fresh = config.load(paths.config_file())
             host.log_cap = fresh.log_cap
             runs.configure(fresh)
+            notifier.wanted, windows.configured = fresh.notify, fresh.terminal
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
         watch.directory(host.attached_directory, runs.attachment_changed)
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
+        # Before anything is found: what ended while nobody watched is news as well.
+        await notifier.begin()
+        supervisor.listen(notifier)
         await reconcile.reconcile(runs)
         server = self._export(bus, runs, mode, reload)
+        events = Events(runs)
+        supervisor.listen(events)
+        await events.listen(paths.events_socket())
         try:
             await bus.request_name(paths.BUS_NAME)
         except NameOwned as error:
@@ -127,6 +141,7 @@ class Daemon:
         await server.drain(DRAIN, QUESTIONS)
         supervisor.cancel_tasks()
         await runs.suspend("amuxd was stopped")
+        events.close()
         if bus_failure:
             # systemd starts amuxd again; the sessions do not notice.
             raise CannotServe(f"the bus went away: {bus_failure}")

@@ -45,5 +45,9 @@ class LaunchFailed(AmuxError):
     name = "LaunchFailed"
 
 
+class Busy(AmuxError):
+    name = "Busy"
+
+
 class Internal(AmuxError):
     name = "Internal"

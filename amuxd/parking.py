@@ -131,6 +131,9 @@ class Parking:
     def changed(self, entry: Entry, *properties: str) -> None:
         self._consider(entry)
 
+    def attention_changed(self, entry: Entry) -> None:
+        self._consider(entry)
+
     def _consider(self, entry: Entry) -> None:
         due = self._due(entry)
         if due is not None and (self._timer is None or due < self._armed_for):

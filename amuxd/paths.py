@@ -1,6 +1,8 @@
 """Where everything lives. The CLI and the daemon agree because both ask here."""
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 BUS_NAME = "org.amux.Amux1"
@@ -45,6 +47,16 @@ def ensure_private(directory: Path) -> Path:
     if status.st_mode & 0o077:
         directory.chmod(0o700)
     return directory
+
+
+def events_socket() -> Path:
+    return runtime_directory() / "amuxd.sock"
+
+
+def amux_program() -> str:
+    """The amux that belongs to this amuxd, for what amuxd has others run."""
+    beside = Path(sys.argv[0]).absolute().with_name("amux")
+    return str(beside) if beside.exists() else shutil.which("amux") or "amux"
 
 
 def private_bus_socket() -> Path:

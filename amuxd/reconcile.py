@@ -6,7 +6,7 @@ import logging
 import select
 from collections.abc import Mapping
 
-from amuxd import states
+from amuxd import attention, states
 from amuxd.agents import Agent
 from amuxd.errors import LaunchFailed
 from amuxd.hosts import Alive, Ended, Gone, Unknown
@@ -59,6 +59,8 @@ async def _try_to_reconcile(runs: Runs, entry: Entry) -> None:
     entry.looked_in_vain = False
     try:
         await _reconcile(runs, entry)
+        if entry.state.attention and entry.home is None and not entry.looked_in_vain:
+            await runs.supervisor.attend(entry, attention.Died())
     except StoreError as error:
         logger.error("%s cannot be written: %s", entry.session.name, error, extra={"AMUX_SESSION": entry.id})
         entry.looked_in_vain = True

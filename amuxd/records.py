@@ -92,6 +92,7 @@ class RunState:
     last_checked_at: int = 0
     attention: str = ""
     attention_message: str = ""
+    attention_at: int = 0
     parked: bool = False
     parked_at: int = 0
     conversation_id: str = ""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from amuxd import conversations, inotify, processes, states
+from amuxd.attending import Attending
 from amuxd.config import Settings
 from amuxd.errors import Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotResumable
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
@@ -35,6 +36,7 @@ class Runs:
         self.host = host
         self.settings = settings
         self.parking = Parking(self)
+        self.attending = Attending(supervisor)
         self._watch = watch
         self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
@@ -249,6 +251,7 @@ class Runs:
         entry.looked_in_vain = False
         self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
         log = self.supervisor.store.log(entry.id, entry.state.run)
+        self.attending.begin(entry, log)
         self._watch.log(entry.id, log, partial(self._printed, entry))
         if entry.session.shell:
             wrote = partial(self._run_wrote, entry, home)
@@ -264,6 +267,7 @@ class Runs:
 
     def leave_home(self, entry: Entry) -> None:
         self._watch.forget_log(entry.id)
+        self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
             self._watch.forget_directory(directory)
         if entry.home is not None:
@@ -274,6 +278,7 @@ class Runs:
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
         entry.activity_hash = digest
+        self.attending.printed(entry, at)
         self._learning.printed(entry)
 
     async def learn_conversation(self, entry: Entry, conversation: str) -> None:
@@ -331,7 +336,7 @@ class Runs:
         if not entry.keeps_terminal:
             await self.tear_down(entry)
         elif entry.id not in self._open_shells:
-            await self.host.show_end(entry.id, f"Process {entry.state.reason}.")
+            await self.host.show_end(entry.id, f"Process {entry.state.reason}. Click or press R to restart.")
         await self.supervisor.certify(entry)
         self.supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -387,6 +392,7 @@ class Runs:
 
     def attachment_changed(self, session_id: str) -> None:
         if entry := self.supervisor.registry.get(session_id):
+            self.attending.redrawn(entry)
             self.supervisor.spawn(self._attachment_changed(entry))
 
     async def _attachment_changed(self, entry: Entry) -> None:

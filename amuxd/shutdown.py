@@ -85,3 +85,6 @@ class ShutdownDelay:
 
     def changed(self, entry: Entry, *properties: str) -> None:
         """No state did."""
+
+    def attention_changed(self, entry: Entry) -> None:
+        """Nor here."""

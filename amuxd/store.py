@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,8 +116,19 @@ class Store:
         directory = self.run_directory(session_id, run)
         with _disk_errors("begin a run"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Not synced: after a power cut there is no run left that it could belong to.
+            token = directory / "token"
+            token.touch(mode=0o600)
+            token.write_text(secrets.token_urlsafe(24) + "\n")
             _sync_directory(directory.parent)
         return directory
+
+    def token(self, session_id: str, run: int) -> str:
+        """What the programs of a run prove with that they belong to it; empty: nobody can."""
+        try:
+            return (self.run_directory(session_id, run) / "token").read_text().strip()
+        except OSError:
+            return ""
 
     def change(
         self,

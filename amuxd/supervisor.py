@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from amuxd import attention
 from amuxd.agents import Agent
 from amuxd.errors import AmuxError, Internal, InvalidTransition
 from amuxd.logs import last_lines, size_of
@@ -28,6 +29,9 @@ AMUXD = "amuxd"
 RETRY_PAUSE = 5.0
 REST, RESTS = 0.1, 10
 
+# One that amuxd only looks away from may still wait when it looks again.
+_MAY_WAIT = {State.RUNNING, State.SUSPENDED}
+
 Result = TypeVar("Result")
 
 
@@ -41,6 +45,8 @@ class Listener(Protocol):
     def moved(self, entry: Entry, transition: Transition) -> None: ...
 
     def changed(self, entry: Entry, *properties: str) -> None: ...
+
+    def attention_changed(self, entry: Entry) -> None: ...
 
 
 def now() -> int:
@@ -127,6 +133,9 @@ class Supervisor:
         self, entry: Entry, transition: Transition, by: str, end: End | None, changes: dict[str, Any]
     ) -> None:
         at = max(now(), entry.state.state_changed_at + 1)
+        waited = entry.state.attention
+        if transition.target not in _MAY_WAIT:
+            changes = {**changes, **attention.as_changes(None)}
         new = self._standing(
             entry,
             state=transition.target,
@@ -159,6 +168,8 @@ class Supervisor:
         )
         for listener in self._listeners:
             listener.moved(entry, transition)
+        if new.attention != waited:
+            self._tell_attention(entry)
 
     async def amend(self, entry: Entry, *properties: str, **changes: Any) -> None:
         """Changes what is known of a session beside its state: on disk first, then told."""
@@ -166,14 +177,38 @@ class Supervisor:
 
     async def _amend(self, entry: Entry, properties: tuple[str, ...], changes: dict[str, Any]) -> None:
         async with entry.writing:
-            new = self._standing(entry, **changes)
-            try:
-                await self.on_disk(self.store.change, entry.state, new, None)
-            except Conflict as conflict:
-                entry.state = conflict.present
-                raise
-            entry.state = new
+            await self._replace(entry, changes)
         self.changed(entry, *properties)
+
+    async def _replace(self, entry: Entry, changes: dict[str, Any]) -> None:
+        new = self._standing(entry, **changes)
+        try:
+            await self.on_disk(self.store.change, entry.state, new, None)
+        except Conflict as conflict:
+            entry.state = conflict.present
+            raise
+        entry.state = new
+
+    async def attend(self, entry: Entry, fact: attention.Fact) -> None:
+        """Brings about what the fact means for the wait of a session; only one that runs can wait."""
+        await self._wholly(self._attend(entry, fact))
+
+    async def _attend(self, entry: Entry, fact: attention.Fact) -> None:
+        async with entry.writing:
+            before = attention.wait_of(entry.state)
+            after = attention.decide(before, fact) if entry.state.state is State.RUNNING else None
+            if after == before:
+                return
+            if before and after and replace(after, since=before.since) == before:
+                # It goes on waiting for the same: nothing to tell, and the next write takes the moment along.
+                entry.state = replace(entry.state, attention_at=after.since)
+                return
+            await self._replace(entry, attention.as_changes(after))
+            self._tell_attention(entry)
+
+    def _tell_attention(self, entry: Entry) -> None:
+        for listener in self._listeners:
+            listener.attention_changed(entry)
 
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
         return replace(

@@ -9,6 +9,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from bench import (  # noqa: E402
+    attention,
     busy,
     circumstances,
     exits,
@@ -28,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "quiet": quiet.measure,
     "busy": busy.measure,
     "survival": survival.measure,
+    "attention": attention.measure,
 }
 
 

@@ -69,6 +69,10 @@ look() {
         has unshare || need util-linux util-linux util-linux
         has busctl || need systemd systemd systemd
         has ps || need procps procps-ng procps-ng
+        has Xvfb || need xvfb xorg-x11-server-Xvfb xorg-server-xvfb
+        has dunst || need dunst dunst dunst
+        has import || need imagemagick ImageMagick imagemagick
+        has gdbus || need libglib2.0-bin glib2 glib2
     fi
 }
 

@@ -41,7 +41,7 @@ _MOVING = (
         "ExitSignal",
     ),
     *("CoreDumped", "OomKilled", "Parked", "ParkedUSec", "Resumable", "SessionAlive", "HostAlive"),
-    *("Attention", "Command"),
+    "Command",
 )
 
 
@@ -82,6 +82,15 @@ class Announcer:
 
     def changed(self, entry: Entry, *properties: str) -> None:
         self._server.changed(path_of(entry.id), SESSION_INTERFACE, properties)
+
+    def attention_changed(self, entry: Entry) -> None:
+        path, session, state = path_of(entry.id), entry.session, entry.state
+        self._server.emit(
+            *(MANAGER_PATH, MANAGER_INTERFACE, "AttentionChanged", path, session.id, session.name),
+            *(state.attention, state.attention_message),
+        )
+        self.changed(entry, "Attention", "AttentionMessage")
+        self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Attention",))
 
     def _totals(self) -> None:
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Counts", "Badge"))

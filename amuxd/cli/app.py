@@ -28,6 +28,9 @@ COMMANDS = {
     "archive": ("acting", "Put sessions away."),
     "rm": ("acting", "Remove sessions and all their files."),
     "clean": ("cleaning", "Remove what has been at rest for long."),
+    "badge": ("badging", "Print how many sessions there are, for a bar."),
+    "report": ("hooking", "Tell amux that a session waits for a person."),
+    "hooks": ("hooking", "Print what makes an agent report to amux."),
     "completion": ("completing", "Print the completion script of a shell."),
 }
 

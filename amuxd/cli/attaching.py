@@ -100,7 +100,8 @@ def _chosen(offered: set[str]) -> str:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     try:
-        tty.setcbreak(terminal)
+        # Whoever is quick has typed already: that must not be thrown away.
+        tty.setcbreak(terminal, termios.TCSADRAIN)
         while True:
             key = os.read(terminal, 16)[:1].decode(errors="replace").lower()
             if key in offered:

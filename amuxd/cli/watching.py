@@ -13,7 +13,10 @@ from amuxd.cli.failures import RemoteError
 from amuxd.cli.text import harmless
 from amuxd.paths import SESSION_INTERFACE
 
-_NEEDED = ["Id", "Name", "State", "Reason", "Run", "Attention", "AttentionMessage", "ExitCode", "ExitSignal"]
+_NEEDED = [
+    *("Id", "Name", "State", "Reason", "StateChangedUSec", "Run", "Attention", "AttentionMessage"),
+    *("ExitCode", "ExitSignal"),
+]
 
 
 @click.command()
@@ -22,11 +25,11 @@ def watch(as_json: bool) -> None:
     """Tell of every change as it happens, a line each, after a line for each session there is.
 
     The events: session (it is there, in this state), state, exited, attention (over when its kind is empty)
-    and removed. A restart of amuxd is sat through; what changed meanwhile is told then.
+    and removed. A restart of amuxd is sat through; all that changed meanwhile is told then.
     """
     client = Client()
     client.subscribe()
-    told = _Told(as_json)
+    told = _Told(client, as_json)
     _look(client, told)
     while True:
         signal = client.next_signal()
@@ -40,7 +43,7 @@ def watch(as_json: bool) -> None:
 
 def _look(client: Client, told: "_Told") -> None:
     try:
-        told.catch_up([session for _, session in client.sessions(properties=("as", _NEEDED))])
+        told.catch_up(client.sessions(properties=("as", _NEEDED)))
     except RemoteError as problem:
         # It left again; it is told when it is back.
         if problem.name != failures.NO_REPLY:
@@ -50,20 +53,23 @@ def _look(client: Client, told: "_Told") -> None:
 class _Told:
     """What was told so far, so that nothing is told twice."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, client: Client, as_json: bool) -> None:
+        self._client = client
         self._as_json = as_json
         self._names: dict[str, str] = {}
         self._states: dict[str, tuple[str, int]] = {}
+        # Transitions up to this moment are told.
+        self._told_until: dict[str, int] = {}
         self._attention: dict[str, tuple[str, str]] = {}
         self._exited: set[tuple[str, int]] = set()
 
-    def catch_up(self, found: list[Properties]) -> None:
-        for session in found:
+    def catch_up(self, found: list[tuple[str, Properties]]) -> None:
+        for path, session in found:
             if session["Id"] in self._states:
-                self._catch_up_one(session)
+                self._catch_up_one(path, session)
             else:
                 self._appeared(session)
-        present = {session["Id"] for session in found}
+        present = {session["Id"] for _, session in found}
         # An archived session is not in the list, and not removed either.
         for gone in [
             key for key, (state, _) in self._states.items() if key not in present and state != "archived"
@@ -84,17 +90,30 @@ class _Told:
         elif signal.member == "InterfacesRemoved":
             self._removed(signal.body[0].rpartition("/")[2])
 
-    def _catch_up_one(self, session: Properties) -> None:
+    def _catch_up_one(self, path: str, session: Properties) -> None:
         key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
+        if self._states[key] != (state, run):
+            self._catch_up_history(path, key, name)
         self._state(key, name, self._states[key][0], state, session["Reason"], run)
         if state in ("completed", "failed", "stopped"):
             self._exit(key, name, session["ExitCode"], session["ExitSignal"], run)
         self._attend(key, name, session["Attention"], session["AttentionMessage"])
 
+    def _catch_up_history(self, path: str, key: str, name: str) -> None:
+        until = self._told_until[key]
+        for at, run, old, new, reason, _ in self._client.session(path, "History")[0]:
+            if at <= until:
+                continue
+            self._state(key, name, old, new, reason, run)
+            if new in ("completed", "failed", "stopped", "orphaned"):
+                end = self._client.certificate(path, run)
+                self._exit(key, name, end.get("exit_code", -1), end.get("signal", ""), run)
+
     def _appeared(self, session: Properties) -> None:
         key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
         self._names[key] = name
         self._states[key] = (state, run)
+        self._told_until[key] = session["StateChangedUSec"]
         self._attention[key] = (session["Attention"], session["AttentionMessage"])
         if state in sessions.ENDED:
             self._exited.add((key, run))
@@ -105,6 +124,7 @@ class _Told:
         self._names[key] = name
         if self._states.get(key) != (new, run):
             self._states[key] = (new, run)
+            self._told_until[key] = time.time_ns() // 1000
             self._tell("state", key, old=old, new=new, reason=reason, run=run)
 
     def _exit(self, key: str, name: str, exit_code: int, signal: str, run: int) -> None:

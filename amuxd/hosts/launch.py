@@ -26,6 +26,8 @@ def main() -> None:
         _wait(gates, gate)
         # The terminal server gives its own client's.
         os.environb[b"PATH"] = search
+        # Not among what the terminal server knows: that outlives the run, and the token must not.
+        os.environb[b"AMUX_TOKEN"] = _read(os.open(f"{run}/token", os.O_RDONLY)).strip()
         _become(run, directory, command)
 
 

@@ -25,6 +25,7 @@ from amuxd.hosts import (
 )
 from amuxd.hosts.tmux import (
     SERVER_ENVIRONMENT,
+    Shown,
     Terminal,
     TmuxRefused,
     TmuxUnreachable,
@@ -36,7 +37,7 @@ from amuxd.hosts.tmux import (
     session_command,
 )
 from amuxd.logs import size_of
-from amuxd.paths import ensure_private
+from amuxd.paths import amux_program, ensure_private
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -112,7 +113,8 @@ class LocalHost:
             (run_directory / leftover).unlink(missing_ok=True)
         _write_private(run_directory / "command", self._command(session, environment, run_directory))
         marker = self.attached_directory / session.id
-        _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker))
+        shown = Shown(session.name, session.id, amux_program())
+        _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker, shown))
         shutil.rmtree(gates, ignore_errors=True)
         ensure_private(gates)
         for name in ("gate", "up", "end"):
@@ -296,6 +298,20 @@ class LocalHost:
         with contextlib.suppress(TmuxUnreachable, TmuxRefused):
             await self._terminal(session_id).run("set", "-g", "remain-on-exit-format", literal(text))
         self._let_go_of_end(session_id)
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
+            async with asyncio.timeout(STATUS_DEADLINE):
+                await self._until_shown(session_id)
+
+    async def _until_shown(self, session_id: str) -> None:
+        """tmux 3.3 may close the terminal of a process whose end it missed, and then shows nothing of it."""
+        question = "#{pid} #{pane_dead} #{pane_dead_status}#{pane_dead_signal}"
+        while True:
+            server, dead, *how = (await self._terminal(session_id).ask(question)).split()
+            if dead == "1" and how:
+                return
+            if dead == "1":
+                os.kill(int(server), signal.SIGCHLD)
+            await asyncio.sleep(0.05)
 
     def _let_go_of_end(self, session_id: str) -> None:
         if (end := self._ends.pop(session_id, None)) is not None:

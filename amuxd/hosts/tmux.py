@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -60,24 +61,60 @@ def _octal(character: str) -> str:
     return f"\\{ord(character):03o}"
 
 
-def literal(text: str) -> str:
+def unformatted(text: str) -> str:
     """Text that tmux will put through its formats, and must leave as it is."""
-    return text.replace("#", "##").replace("%", "%%")
+    return text.replace("#", "##")
 
 
-def configuration(environment: Mapping[str, str], attached_marker: Path) -> str:
-    tell = literal(f": >{shlex.quote(str(attached_marker))}")
+def literal(text: str) -> str:
+    """The same where it also puts in the date."""
+    return unformatted(text).replace("%", "%%")
+
+
+# Keys that are there only while the command has ended: those of a live session are its own.
+_ENDED_KEYS = "amux-ended"
+_IS_ENDED_PANE = "#{&&:#{==:#{pane_id},%0},#{pane_dead}}"
+# Pressed twice it is asked for twice, and the second time is not possible any more: no need to say so.
+_RESTART = 'told=$("$1" restart "$2" 2>&1 >/dev/null); [ $? -eq 4 ] || printf %s "$told"'
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a terminal says of its session, and how it has it restarted."""
+
+    name: str
+    session_id: str
+    amux: str
+
+
+def _ended_pane(shown: Shown) -> list[str]:
+    restart = shlex.join(["sh", "-c", _RESTART, "sh", shown.amux, shown.session_id])
+    run = quote("run-shell -b " + quote(unformatted(restart)))
+    condition = quote(_IS_ENDED_PANE)
+    begin = quote(f"set -t main key-table {_ENDED_KEYS}; set -t main mouse on")
+    died = f"if -F {quote('#{==:#{hook_pane},%0}')} {begin}"
+    return [
+        f"set-hook -g pane-died {quote(died)}",
+        *(f"bind -T {_ENDED_KEYS} {key} if -F {condition} {run} {quote('send-keys ' + key)}" for key in "Rr"),
+        f"bind -T {_ENDED_KEYS} MouseDown1Pane if -F -t = {condition} {run} {quote('select-pane -t =')}",
+    ]
+
+
+def configuration(environment: Mapping[str, str], attached_marker: Path, shown: Shown) -> str:
+    tell = unformatted(f": >{shlex.quote(str(attached_marker))}")
     lines = [
         # The user's own configuration is for the user's own server.
         "set -g exit-empty off",
         "set -g remain-on-exit on",
+        *_ended_pane(shown),
         "set -g history-limit 10000",
         f"set -g default-terminal {_terminal()}",
         "set -g focus-events on",
         "set -s escape-time 10",
         "set -g set-titles on",
-        "set -g status-left " + quote(" amux "),
-        "set -g status-right " + quote(" #{prefix} d detaches "),
+        "set -g status-left-length 40",
+        "set -g status-left " + quote(f" {literal(shown.name)} "),
+        "set -g status-right " + quote(" #{?pane_dead,ended,running} | #{prefix} d detaches "),
         f"set-hook -g client-attached {quote('run-shell -b ' + quote(tell))}",
         f"set-hook -g client-detached {quote('run-shell -b ' + quote(tell))}",
     ]
@@ -115,6 +152,7 @@ def session_command(
 
 def respawn_arguments(directory: str, argv: Sequence[str], logger: Sequence[str]) -> list[str]:
     return [
+        *("set", "-u", "-t", "main", "key-table", ";", "set", "-u", "-t", "main", "mouse", ";"),
         *("respawn-pane", "-k", "-t", PANE, "-c", directory.replace("#", "##"), "--", *argv),
         *(";", "set", "-w", "-t", PANE, "remain-on-exit", "on", ";", *_pipe(logger)),
     ]
@@ -139,9 +177,9 @@ class Terminal:
         argv = [self._tmux, "-N", "-S", str(self.socket), *arguments]
         return await run(argv, text=text, deadline=deadline)
 
-    async def ask(self) -> None:
+    async def ask(self, format: str = "") -> str:
         """Raises unless the server answers."""
-        await self.run("display-message", "-p", "-t", PANE, "")
+        return await self.run("display-message", "-p", "-t", PANE, format)
 
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))

@@ -17,6 +17,11 @@ UNITS = ("systemd/amuxd.service", "systemd/amuxd.socket", "systemd/amux.slice")
 ACTIVATION = "packaging/org.amux.Amux1.service.in"
 
 
+# A notification server that this system may have is not to be started by each session that fails.
+NOTIFIER = "org.freedesktop.Notifications.service"
+NO_NOTIFIER = "[D-BUS Service]\nName=org.freedesktop.Notifications\nExec=/bin/false\n"
+
+
 class LeftBehind(Exception):
     """A session's processes outlived it."""
 
@@ -35,11 +40,12 @@ class Amux(Client):
     def install(self) -> None:
         """Where neither $HOME nor /usr is touched; what is there already and the same stays."""
         runtime = self.machine.outside(self.machine.runtime)
-        files = {runtime / "systemd/user" / Path(unit).name: REPOSITORY / unit for unit in UNITS}
-        files[runtime / "dbus-1/services/org.amux.Amux1.service"] = REPOSITORY / ACTIVATION
+        units = {runtime / "systemd/user" / Path(unit).name: _text(unit) for unit in UNITS}
+        services = runtime / "dbus-1/services"
+        activated = {services / "org.amux.Amux1.service": _text(ACTIVATION), services / NOTIFIER: NO_NOTIFIER}
         changed = False
-        for target, source in files.items():
-            text = source.read_text().replace("@BINDIR@", str(self.bindir))
+        for target, template in (units | activated).items():
+            text = template.replace("@BINDIR@", str(self.bindir))
             if not target.exists() or target.read_text() != text:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text)
@@ -101,6 +107,10 @@ class Amux(Client):
 
     def _strangers(self) -> list[psutil.Process]:
         return [process for process in self.machine.processes() if process.pid not in self._before]
+
+
+def _text(file: str) -> str:
+    return (REPOSITORY / file).read_text()
 
 
 class Embedded(Client):

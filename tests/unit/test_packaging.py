@@ -111,7 +111,8 @@ case "${0##*/} $*" in
     *install* | 'pacman -Sy '*) ;;
     *) exit ;;
 esac
-for tool in tmux dbus-daemon git systemd-nspawn debootstrap shellcheck unshare busctl ps xmllint python3; do
+for tool in tmux dbus-daemon git systemd-nspawn debootstrap shellcheck unshare busctl ps xmllint python3 \\
+    Xvfb dunst import gdbus; do
     printf '#!/bin/bash\\necho "tmux %s"\\n' "${TMUX_VERSION:-3.4}" >"$TREE/bin/$tool"
     chmod +x "$TREE/bin/$tool"
 done

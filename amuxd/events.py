@@ -1,0 +1,253 @@
+"""The events socket: what happens and what is asked for, a JSON object a line, without D-Bus."""
+
+import asyncio
+import hmac
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from amuxd import attention
+from amuxd.errors import AmuxError, Busy, Internal, InvalidArgument, InvalidTransition, NoSuchSession
+from amuxd.peers import Garbage, Peer
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import ENDED, State, Transition
+from amuxd.store import StoreError
+
+logger = logging.getLogger(__name__)
+
+MOST_PEERS = 1024
+_CREDENTIALS = struct.Struct("3i")
+
+
+class AccessDenied(AmuxError):
+    name = "AccessDenied"
+
+
+class Events:
+    """Tells each subscriber what the bus is told, in the same order, and answers requests."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._supervisor = runs.supervisor
+        self._server: asyncio.AbstractServer | None = None
+        self._made: Path | None = None
+        self._peers: set[Peer] = set()
+        self._subscribers: set[Peer] = set()
+        self._lines: list[bytes] = []
+
+    async def listen(self, path: Path) -> None:
+        given = activated_socket()
+        if given is None:
+            given = _bound(path)
+            self._made = path
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._new_peer, sock=given, backlog=MOST_PEERS)
+
+    def close(self) -> None:
+        self._flush()
+        if self._server is not None:
+            self._server.close()
+        for peer in list(self._peers):
+            peer.close()
+        if self._made is not None:
+            self._made.unlink(missing_ok=True)
+
+    # Peers.
+
+    def _new_peer(self) -> Peer:
+        return Peer(self._welcome, self._answer, self._left)
+
+    def _welcome(self, peer: Peer, transport: asyncio.BaseTransport) -> None:
+        """Raises what the peer is turned away with."""
+        if _uid_of(transport.get_extra_info("socket")) != os.getuid():
+            raise AccessDenied("this socket is for its owner alone")
+        if len(self._peers) >= MOST_PEERS:
+            raise Busy(f"{MOST_PEERS} programs are connected already")
+        self._peers.add(peer)
+
+    def _left(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+        self._subscribers.discard(peer)
+
+    async def _answer(self, peer: Peer, line: bytes) -> None:
+        request = _parsed(line)
+        handlers: dict[Any, Callable[[Peer, dict[str, Any]], Any]] = {
+            "subscribe": self._subscribe,
+            "session.report": self._report,
+            "session.resume": self._resume,
+        }
+        kind = request.get("type")
+        handler = handlers.get(kind) if isinstance(kind, str) else None
+        try:
+            if handler is None:
+                raise InvalidArgument(f"there is no request of type {kind!r}")
+            await handler(peer, request)
+        except AmuxError as error:
+            peer.refuse(error)
+        except StoreError as error:
+            peer.refuse(Internal(f"it could not be written: {error}"))
+
+    async def _subscribe(self, peer: Peer, _request: dict[str, Any]) -> None:
+        # What is not sent yet is in the present state that it gets.
+        self._flush()
+        lines = [encoded({"type": "ok"})]
+        for entry in sorted(self._supervisor.registry, key=lambda e: (e.session.created_at, e.id)):
+            lines.append(encoded(_status(entry)))
+            if entry.state.attention:
+                lines.append(encoded(_attention(entry)))
+        peer.send(b"".join(lines))
+        peer.stays = True
+        self._subscribers.add(peer)
+
+    async def _report(self, peer: Peer, request: dict[str, Any]) -> None:
+        entry = self._session(request)
+        kind, message = _text(request, "kind"), _text(request, "message", "")
+        if kind not in attention.REPORTS:
+            raise InvalidArgument(f"there is no kind {kind!r}: {', '.join(attention.REPORTS)}")
+        store = self._supervisor.store
+        token = await self._supervisor.on_disk(store.token, entry.id, entry.state.run)
+        if not token or not hmac.compare_digest(token.encode(), _text(request, "token").encode()):
+            raise AccessDenied(f"this token is not that of {entry.session.name}'s present run")
+        if entry.state.state is not State.RUNNING:
+            raise InvalidTransition(f"{entry.session.name} is {entry.state.state}, and waits for nobody")
+        await self._runs.attending.reported(entry, kind, message)
+        peer.send(encoded({"type": "ok"}))
+
+    async def _resume(self, peer: Peer, request: dict[str, Any]) -> None:
+        await self._runs.resume(self._session(request))
+        peer.send(encoded({"type": "ok"}))
+
+    def _session(self, request: dict[str, Any]) -> Entry:
+        session_id = _text(request, "sessionId")
+        entry = self._supervisor.registry.get(session_id)
+        if entry is None:
+            raise NoSuchSession(f"there is no session {session_id!r}")
+        return entry
+
+    # What is told.
+
+    def appeared(self, entry: Entry) -> None:
+        self._tell(_status(entry))
+
+    def disappeared(self, entry: Entry) -> None:
+        self._tell({"type": "session.removed", "sessionId": entry.id, "name": entry.session.name})
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        told = {"status": transition.target.value, "reason": transition.reason, "run": transition.run}
+        self._tell({**_status(entry), **told})
+        if transition.target in ENDED:
+            self._tell(_exit(entry))
+
+    def changed(self, entry: Entry, *properties: str) -> None:
+        """The socket tells of events alone; a front end that wants each property asks the bus."""
+
+    def attention_changed(self, entry: Entry) -> None:
+        self._tell(_attention(entry))
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if not self._subscribers:
+            return
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._lines.append(encoded(message))
+
+    def _flush(self) -> None:
+        """What one turn of the loop brought goes out at once."""
+        data = b"".join(self._lines)
+        self._lines.clear()
+        if data:
+            for peer in list(self._subscribers):
+                peer.send(data)
+
+
+def _status(entry: Entry) -> dict[str, Any]:
+    state = entry.state
+    return {
+        "type": "session.status",
+        "sessionId": entry.id,
+        "name": entry.session.name,
+        "status": state.state.value,
+        "reason": state.reason,
+        "run": state.run,
+    }
+
+
+def _exit(entry: Entry) -> dict[str, Any]:
+    end = entry.certificate.end if entry.certificate else None
+    return {
+        "type": "terminal.exit",
+        "sessionId": entry.id,
+        "exitCode": end.code if end else None,
+        "signal": end.signal if end else None,
+    }
+
+
+def _attention(entry: Entry) -> dict[str, Any]:
+    return {
+        "type": "session.attention",
+        "sessionId": entry.id,
+        "kind": entry.state.attention,
+        "message": entry.state.attention_message,
+    }
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line.decode())
+    except UnicodeDecodeError:
+        raise Garbage("a line must be UTF-8") from None
+    except (ValueError, RecursionError):
+        raise Garbage("a line must be one JSON object") from None
+    if not isinstance(request, dict):
+        raise Garbage("a line must be one JSON object")
+    return request
+
+
+def _text(request: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = request.get(key, default)
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{key} must be a text")
+    # JSON can write down halves of characters that UTF-8 cannot.
+    return value.encode(errors="replace").decode()
+
+
+def _uid_of(peer: socket.socket) -> int:
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
+
+
+def activated_socket() -> socket.socket | None:
+    """The one that systemd listened on until now; its variables are not for anybody else."""
+    count, pid = os.environ.pop("LISTEN_FDS", "0"), os.environ.pop("LISTEN_PID", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or count != "1":
+        return None
+    os.set_inheritable(3, False)
+    given = socket.socket(fileno=3)
+    if given.family != socket.AF_UNIX or given.type != socket.SOCK_STREAM:
+        logger.error("systemd passed a socket that is not the events socket: it is left alone")
+        given.detach()
+        return None
+    return given
+
+
+def _bound(path: Path) -> socket.socket:
+    """Whatever is there is a leftover: only one amuxd at a time gets this far."""
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        made.bind(str(path))
+    finally:
+        os.umask(before)
+    return made

@@ -1,0 +1,205 @@
+"""Tells the desktop what a person should know of, once, and takes it back when it is over."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from amuxd.board import ATTENTION, CRITICAL, NORMAL, SUMMARY, URGENCY, Board, Changes, Note
+from amuxd.bus.connection import Bus
+from amuxd.desktop import Desktop
+from amuxd.errors import AmuxError
+from amuxd.logs import last_lines
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import State, Transition
+
+logger = logging.getLogger(__name__)
+
+BLOCKED = {"permission", "question"}
+LONGEST_BODY = 300
+
+# Between these it is the same wait of the same run.
+_LOOKING_AWAY = {(State.RUNNING, State.SUSPENDED), (State.SUSPENDED, State.RUNNING)}
+_ATTACH, _LOG, _RESTART = ("attach", "Attach"), ("log", "Show log"), ("restart", "Restart")
+_DEFAULT = ("default", "Attach")
+
+Open = Callable[[list[str]], Awaitable[None]]
+
+
+class Notifier:
+    def __init__(
+        self, bus: Bus, runs: Runs, kept: Path, wanted: frozenset[str], amux: str, open_terminal: Open
+    ) -> None:
+        self.wanted = wanted
+        self._runs = runs
+        self._supervisor = runs.supervisor
+        self._kept = kept
+        self._amux = amux
+        self._open = open_terminal
+        self._desktop = Desktop(bus, self._invoked, self._closed, self._server_left)
+        self._board = Board()
+        self._shown: dict[str, int] = {}
+        self._due: Changes = {}
+        self._telling: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        await self._desktop.begin()
+        if self._desktop.owner:
+            self._remember()
+
+    # What happens.
+
+    def appeared(self, entry: Entry) -> None:
+        """One that was just created is no news to whoever created it."""
+
+    def disappeared(self, entry: Entry) -> None:
+        self._show(self._board.take(entry.id))
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        if transition.target in URGENCY and transition.target in self.wanted and not entry.attached:
+            self._supervisor.spawn(self._tell_of_move(entry, transition))
+        elif (transition.source, transition.target) not in _LOOKING_AWAY:
+            self._show(self._board.take(entry.id))
+
+    def attention_changed(self, entry: Entry) -> None:
+        if entry.state.attention and ATTENTION in self.wanted and not entry.attached:
+            self._show(self._board.put(entry.id, _of_attention(entry), time.monotonic()))
+        elif self._board.kind(entry.id) == ATTENTION:
+            self._show(self._board.take(entry.id))
+
+    def changed(self, entry: Entry, *properties: str) -> None:
+        kind = self._board.kind(entry.id)
+        if not kind:
+            return
+        if "Attached" in properties and entry.attached:
+            # Who is there sees it.
+            self._show(self._board.take(entry.id))
+        elif "HostAlive" in properties and entry.state.state == kind:
+            self._mend(entry)
+
+    def _mend(self, entry: Entry) -> None:
+        """Told at once, it may have missed the last line."""
+        whole = entry.certificate
+        if whole is not None and whole.complete:
+            note = _of_move(entry, whole.last_lines)
+            if note.body != self._board.body(entry.id):
+                self._show(self._board.put(entry.id, note, time.monotonic()))
+
+    async def _tell_of_move(self, entry: Entry, transition: Transition) -> None:
+        log = self._supervisor.store.log(entry.id, transition.run)
+        lines = await self._supervisor.on_disk(last_lines, log, 1)
+        if (entry.state.state, entry.state.run) == (transition.target, transition.run):
+            self._show(self._board.put(entry.id, _of_move(entry, lines), time.monotonic()))
+
+    # What is shown: the latest wish for each, one after another, while the server takes its time.
+
+    def _show(self, changes: Changes) -> None:
+        self._due.update(changes)
+        if self._due and (self._telling is None or self._telling.done()):
+            self._telling = self._supervisor.spawn(self._tell())
+
+    async def _tell(self) -> None:
+        while self._due:
+            key = next(iter(self._due))
+            note = self._due.pop(key)
+            if note is not None:
+                if number := await self._desktop.show(note, self._shown.get(key, 0)):
+                    self._shown[key] = number
+            elif number := self._shown.pop(key, 0):
+                await self._desktop.close(number)
+            self._keep()
+
+    def _closed(self, number: int) -> None:
+        if key := self._key_of(number):
+            del self._shown[key]
+            self._board.closed(key)
+            self._keep()
+
+    def _server_left(self) -> None:
+        self._shown.clear()
+        self._board = Board()
+        self._keep()
+
+    def _key_of(self, number: int) -> str:
+        return next((key for key, shown in self._shown.items() if shown == number), "")
+
+    # What is pressed.
+
+    def _invoked(self, number: int, action: str) -> None:
+        self._supervisor.spawn(self._act(number, action))
+
+    async def _act(self, number: int, action: str) -> None:
+        if not self._key_of(number) and self._telling is not None:
+            # It may be the one whose number is on its way.
+            await asyncio.wait({self._telling})
+        key = self._key_of(number)
+        try:
+            if key == SUMMARY:
+                await self._open([self._amux, "ls", "--watch"])
+            elif entry := self._supervisor.registry.get(key):
+                await self._act_on(entry, action)
+        except AmuxError as error:
+            logger.warning("%s was pressed, and could not be done: %s", action, error)
+            problem = Note("problem", "", f"amux: {action} did not work", str(error), NORMAL)
+            self._show({f"problem-{key}": problem})
+
+    async def _act_on(self, entry: Entry, action: str) -> None:
+        match action:
+            case "restart":
+                await self._runs.restart(entry)
+            case "log":
+                pager = '"$1" logs "$2" | ${PAGER:-less -R +G}'
+                await self._open(["/bin/sh", "-c", pager, "sh", self._amux, entry.id])
+            case "attach" | "default":
+                await self._open([self._amux, "attach", entry.id])
+
+    # A restart of amuxd must neither repeat a notification nor lose hold of one.
+
+    def _keep(self) -> None:
+        alone = {key: [number, self._board.kind(key)] for key, number in self._shown.items()}
+        kept = {"owner": self._desktop.owner, "shown": alone, "together": self._board.members()}
+        try:
+            self._kept.write_text(json.dumps(kept))
+        except OSError as error:
+            logger.warning("which notifications are shown could not be kept: %s", error)
+
+    def _remember(self) -> None:
+        try:
+            kept: dict[str, Any] = json.loads(self._kept.read_text())
+            if kept["owner"] == self._desktop.owner:
+                self._shown = {key: number for key, (number, _) in kept["shown"].items()}
+                alone = {key: kind for key, (_, kind) in kept["shown"].items() if kind}
+                self._board.remember(alone, kept["together"])
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("which notifications are shown is not known: %s", error)
+
+
+def _of_move(entry: Entry, lines: list[str]) -> Note:
+    kind = entry.state.state.value
+    body = "\n".join(part for part in (entry.state.reason, *lines[-1:]) if part)
+    name = entry.session.name
+    actions = (_DEFAULT, _ATTACH, _RESTART, _LOG)
+    return Note(kind, name, f"{name} {_VERBS.get(kind, kind)}", body[:LONGEST_BODY], URGENCY[kind], actions)
+
+
+def _of_attention(entry: Entry) -> Note:
+    kind, name = entry.state.attention, entry.session.name
+    urgency = CRITICAL if kind in BLOCKED else NORMAL
+    body = entry.state.attention_message[:LONGEST_BODY]
+    return Note(ATTENTION, name, f"{name} {_WAITS[kind]}", body, urgency, (_DEFAULT, _ATTACH, _LOG))
+
+
+_VERBS = {"orphaned": "lost its workspace", "stale": "is stale"}
+_WAITS = {
+    "permission": "asks for permission",
+    "question": "has a question",
+    "turn": "is done for now",
+    "bell": "calls",
+    "custom": "needs you",
+}

@@ -1,0 +1,125 @@
+"""A program at the events socket: its lines one at a time, and never more of it in memory than is its due."""
+
+import asyncio
+import json
+import logging
+import select
+from collections.abc import Awaitable, Callable
+
+from amuxd.errors import AmuxError, Internal, InvalidArgument
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE = 64 * 1024
+# What a reader has not taken yet. One that leaves more is dropped, and asks anew when it is well.
+MOST_UNREAD = 1024 * 1024
+HALF_LINE_DEADLINE = 30.0
+
+
+class Garbage(InvalidArgument):
+    """No request at all: whoever sends it is not understood, and is left."""
+
+
+class Peer(asyncio.Protocol):
+    def __init__(
+        self,
+        welcome: Callable[["Peer", asyncio.BaseTransport], None],
+        answer: Callable[["Peer", bytes], Awaitable[None]],
+        left: Callable[["Peer"], None],
+    ) -> None:
+        self._welcome = welcome
+        self._answer = answer
+        self._left = left
+        self._received = bytearray()
+        self._answering: asyncio.Task[None] | None = None
+        self._half_line: asyncio.TimerHandle | None = None
+        self._ended = False
+        # Whether there is something to tell it beside its answers.
+        self.stays = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        try:
+            self._welcome(self, transport)
+        except AmuxError as error:
+            self._leave(error)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """It has said all, and may still want to read."""
+        self._ended = True
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), 0)
+        if any(event & select.POLLHUP for _, event in poll.poll(0)):
+            # Nobody is there to be told anything; what it asked for is done all the same.
+            self.stays = False
+        self._go_on()
+        return True
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._stop_waiting()
+        if self._answering is not None:
+            self._answering.cancel()
+        self._left(self)
+
+    def send(self, data: bytes) -> None:
+        if self._transport.get_write_buffer_size() > MOST_UNREAD:
+            self._transport.abort()
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
+    def refuse(self, error: AmuxError) -> None:
+        answer = {"type": "error", "code": error.name, "message": str(error)}
+        self.send(json.dumps(answer, ensure_ascii=False).encode(errors="replace") + b"\n")
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _leave(self, error: AmuxError) -> None:
+        self.refuse(error)
+        self._transport.close()
+
+    def _go_on(self) -> None:
+        if self._answering is not None or self._transport.is_closing():
+            return
+        self._stop_waiting()
+        line, newline, rest = self._received.partition(b"\n")
+        if len(line) > LONGEST_LINE:
+            self._leave(Garbage(f"a line has at most {LONGEST_LINE} bytes"))
+        elif newline:
+            self._received = rest
+            # What comes meanwhile stays with the kernel.
+            self._transport.pause_reading()
+            self._answering = asyncio.get_running_loop().create_task(self._answer_one(bytes(line)))
+        elif line and self._ended:
+            self._leave(Garbage("the last line has no end"))
+        elif self._ended:
+            if not self.stays:
+                self._transport.close()
+        elif line:
+            loop = asyncio.get_running_loop()
+            late = Garbage(f"a line must be whole within {HALF_LINE_DEADLINE:.0f} s")
+            self._half_line = loop.call_later(HALF_LINE_DEADLINE, self._leave, late)
+
+    async def _answer_one(self, line: bytes) -> None:
+        try:
+            await self._answer(self, line)
+        except Garbage as error:
+            self._leave(error)
+        except Exception:
+            logger.exception("a request could not be answered")
+            self.refuse(Internal("amuxd could not answer; its log says why"))
+        finally:
+            self._answering = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._go_on()
+
+    def _stop_waiting(self) -> None:
+        if self._half_line is not None:
+            self._half_line.cancel()
+            self._half_line = None

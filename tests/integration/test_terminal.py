@@ -1,0 +1,112 @@
+"""What a person sees and presses in a session's own terminal."""
+
+import pytest
+from harness.client import Session
+from harness.daemon import Amux
+from harness.terminal import Terminal
+from harness.waiting import until
+
+
+@pytest.fixture
+def session(amux_everywhere: Amux) -> Session:
+    """Its first run ends when it is sent a line; the second is one that stays."""
+    amux = amux_everywhere
+    marker = amux.machine.temporary / "once"
+    marker.unlink(missing_ok=True)
+    text = f"echo run; [ -e {marker} ] && exec cat; touch {marker}; read x; exit 3"
+    return amux.create(["sh", "-c", text], name="build #1 50%")
+
+
+def attached(session: Session) -> Terminal:
+    terminal = session.amux.terminal("attach", session.id, columns=120)
+    terminal.expect("run")
+    until(lambda: session.get("Attached") == 1)
+    return terminal
+
+
+def test_the_status_line_says_name_state_and_how_to_leave(session: Session) -> None:
+    with attached(session) as terminal:
+        terminal.expect("build #1 50%")
+        terminal.expect("running | C-b d detaches")
+        terminal.type("x\r")
+        terminal.expect("ended | C-b d detaches")
+
+
+@pytest.mark.parametrize("press", ["R", "r", "\x1b[<0;5;5M\x1b[<0;5;5m"])
+def test_a_dead_pane_is_restarted_by_a_key_and_by_a_click(session: Session, press: str) -> None:
+    with attached(session) as terminal:
+        # As long as it lives the keys are its own.
+        terminal.type("Rr\r")
+        terminal.expect("Process exited with code 3. Click or press R to restart.")
+        session.wait_state("failed")
+        with session.amux.events() as events:
+            terminal.type(press)
+            events.wait(lambda event: event.member == "SessionStateChanged" and event.body[4] == "running")
+        assert session.get("Run") == 2
+        terminal.type("Rr is text again\r")
+        until(lambda: session.log().count("Rr is text again") == 2)
+        assert session.get("Run") == 2
+        assert session.get("Attached") == 1
+
+
+def test_pressed_twice_it_is_restarted_once(session: Session) -> None:
+    with attached(session) as terminal:
+        terminal.type("x\r")
+        terminal.expect("press R to restart")
+        session.wait_state("failed")
+        terminal.type("RR")
+        session.wait_state("running")
+        terminal.type("and goes on\r")
+        until(lambda: session.log().count("and goes on") == 2)
+        assert session.get("Run") == 2
+
+
+def test_other_windows_keep_their_keys(session: Session) -> None:
+    with attached(session) as terminal:
+        terminal.type("\x02c")
+        terminal.expect("1:")
+        session.send("x")
+        session.wait_state("failed")
+        terminal.type("echo R-is-$((40+2))\r")
+        terminal.expect("R-is-42")
+        assert session.get("Run") == 1
+
+
+def test_why_a_restart_failed_is_said_in_the_terminal(session: Session) -> None:
+    with attached(session) as terminal:
+        terminal.type("x\r")
+        terminal.expect("press R to restart")
+        session.wait_state("failed")
+        # Another process has it, so to say: the file of its state cannot be written.
+        file = session.amux.state / "sessions" / session.id / "state.json"
+        kept = file.read_bytes()
+        file.unlink()
+        file.mkdir()
+        terminal.type("R")
+        terminal.expect("stays failed")
+        file.rmdir()
+        file.write_bytes(kept)
+
+
+def test_attach_offers_what_is_possible(amux: Amux) -> None:
+    marker = amux.machine.temporary / "once"
+    marker.unlink(missing_ok=True)
+    session = amux.create(["sh", "-c", f"[ -e {marker} ] && exec cat; touch {marker}; exit 3"], name="build")
+    session.wait_state("failed")
+    with amux.terminal("attach", "build") as terminal:
+        terminal.expect("[R] Restart  [T] Teardown  [C] Cancel")
+        terminal.type("c")
+        assert terminal.wait() == 0
+    with amux.terminal("attach", "build") as terminal:
+        terminal.expect("[C] Cancel")
+        terminal.type("r")
+        terminal.expect("detaches")
+    assert session.get("Run") == 2
+    session.stop()
+    with amux.terminal("attach", "build") as terminal:
+        terminal.expect("[C] Cancel")
+        terminal.type("t")
+        assert terminal.wait() == 0
+    assert session.state == "archived"
+    with amux.terminal("attach", session.id) as terminal:
+        assert terminal.wait() == 4

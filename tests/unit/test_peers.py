@@ -1,0 +1,118 @@
+"""A program at the socket, where a real amuxd would take too long to go wrong."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from amuxd import peers
+from amuxd.events import activated_socket
+from amuxd.peers import Peer
+
+Answer = Callable[[Peer, bytes], Awaitable[None]]
+
+
+async def talk(directory: Path, answer: Answer, *sent: bytes) -> list[dict[str, str]]:
+    """What a client is answered until it is left."""
+    left: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+    path = directory / "socket"
+
+    def new() -> Peer:
+        return Peer(lambda _peer, _transport: None, answer, left.set_result)
+
+    server = await asyncio.get_running_loop().create_unix_server(new, str(path))
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    for data in sent:
+        writer.write(data)
+    lines = (await asyncio.wait_for(reader.read(), 10)).splitlines()
+    writer.close()
+    await asyncio.wait_for(left, 10)
+    server.close()
+    return [json.loads(line) for line in lines]
+
+
+async def no_answer(_peer: Peer, _line: bytes) -> None:
+    raise AssertionError("nothing whole was sent")
+
+
+def test_half_a_line_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "HALF_LINE_DEADLINE", 0.05)
+    [answer] = asyncio.run(talk(tmp_path, no_answer, b'{"type":'))
+    assert answer["code"] == "InvalidArgument"
+    assert "whole" in answer["message"]
+
+
+def test_a_fault_of_ours_is_answered_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def fails_once(peer: Peer, line: bytes) -> None:
+        if line == b"first":
+            raise ZeroDivisionError
+        peer.close()
+
+    [answer] = asyncio.run(talk(tmp_path, fails_once, b"first\n", b"second\n"))
+    assert answer["code"] == "Internal"
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_who_leaves_while_it_is_answered_is_not_answered(tmp_path: Path) -> None:
+    cancelled = []
+
+    async def main() -> None:
+        path = tmp_path / "socket"
+        begun, gone = asyncio.Event(), asyncio.Event()
+
+        async def slow(_peer: Peer, _line: bytes) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+            finally:
+                gone.set()
+
+        transports: list[asyncio.BaseTransport] = []
+        loop = asyncio.get_running_loop()
+        server = await loop.create_unix_server(
+            lambda: Peer(lambda _, transport: transports.append(transport), slow, lambda _: None), str(path)
+        )
+        _, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"{}\n")
+        await begun.wait()
+        assert isinstance(transports[0], asyncio.Transport)
+        transports[0].abort()
+        await asyncio.wait_for(gone.wait(), 10)
+        writer.close()
+        server.close()
+
+    asyncio.run(main())
+    assert cancelled == [True]
+
+
+def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    monkeypatch.setenv("LISTEN_PID", "1")
+    assert activated_socket() is None
+
+
+def test_a_socket_of_another_kind_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import os
+
+    saved = os.dup(3) if os.path.exists("/proc/self/fd/3") else None  # noqa: PTH110
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wrong:
+        os.dup2(wrong.fileno(), 3)
+    try:
+        monkeypatch.setenv("LISTEN_FDS", "1")
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        assert activated_socket() is None
+        assert "not the events socket" in caplog.text
+        assert "LISTEN_FDS" not in os.environ
+    finally:
+        os.close(3)
+        if saved is not None:
+            os.dup2(saved, 3)
+            os.close(saved)
