@@ -83,3 +83,6 @@ class ShutdownDelay:
 
     def changed(self, entry: Entry, *properties: str) -> None:
         """No state did."""
+
+    def attention_changed(self, entry: Entry) -> None:
+        """Nor does a wait."""
