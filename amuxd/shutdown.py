@@ -87,4 +87,4 @@ class ShutdownDelay:
         """No state did."""
 
     def attention_changed(self, entry: Entry) -> None:
-        """Nor here."""
+        """Nor does a wait."""

@@ -182,7 +182,7 @@ def test_what_cannot_be_reported_or_resumed(amux: Amux, lines: Lines) -> None:
     report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
     assert lines.ask(**report, kind="hunger")["code"] == "InvalidArgument"
     assert lines.ask(**report, kind="turn", message=7)["code"] == "InvalidArgument"
-    assert lines.ask(type="session.resume", sessionId=session.id)["code"] == "NotResumable"
+    assert lines.ask(type="session.resume", sessionId=session.id)["code"] == "InvalidTransition"
     # Half a character, a control character and far too much: it is kept as a line that can be shown.
     assert lines.ask(**report, kind="custom", message="a\ud800\x1b[31m\n" + "x" * 5000) == {"type": "ok"}
     message = session.get("AttentionMessage")

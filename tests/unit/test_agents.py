@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amuxd import conversations
+from amuxd import conversations, hooks
 from amuxd.agents import BUILT_IN, CONVERSATION, PLACEHOLDERS, Agent, Filling, OnExit, fill
 from amuxd.hosts import LaunchRefused
+from amuxd.paths import amux_program
 from amuxd.records import RunState, Session
 from amuxd.registry import Entry
 from amuxd.states import State
@@ -33,7 +34,12 @@ def entry(
 
 
 def command(subject: Entry, resuming: bool) -> list[str]:
-    return conversations.plan(subject, resuming).session.command
+    """Without what makes it report, which is the same for every run of the agent."""
+    words = conversations.plan(subject, resuming).session.command
+    assert subject.agent is not None
+    reporting = hooks.arguments(subject.agent.name, str(amux_program())) if subject.agent.attention else []
+    assert words[1 : len(reporting) + 1] == reporting
+    return [words[0], *words[len(reporting) + 1 :]]
 
 
 @pytest.mark.parametrize(
