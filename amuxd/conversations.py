@@ -39,8 +39,9 @@ def plan(entry: Entry, resuming: bool) -> Plan:
     else:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
     program, *words = fill(template, _filling(session, conversation, environment))
-    # Given for this run alone: the user's own files stay as they are.
-    reporting = hooks.arguments(agent.name, str(amux_program())) if agent.attention else []
+    # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
+    asked = agent.attention and Path(program).name == agent.name
+    reporting = hooks.arguments(agent.name, amux_program()) if asked else []
     command = [program, *reporting, *words, *session.command]
     return Plan(replace(session, command=command, environment=environment), conversation)
 

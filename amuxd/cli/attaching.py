@@ -26,8 +26,12 @@ def attach_to(client: Client, path: str) -> None:
     session = client.properties(path)
     if os.environ.get("AMUX_SESSION_ID") == session["Id"]:
         raise NotPossible(f"this terminal is {sessions.label(session)} itself")
+    if session["State"] in sessions.ENDED and session["HostAlive"] == "alive":
+        # It has just ended, or its terminal stays, with an open shell say. Asking how it ended waits until
+        # that is clear.
+        client.certificate(path, 0)
+        session = client.properties(path)
     if session["State"] == "running" or session["HostAlive"] == "alive":
-        # After its end too there may be a terminal to look around in: a shell that stayed open.
         _take(client, path)
     what = f"{sessions.label(session)} is {_state(session)}"
     if not _is_at_terminal():

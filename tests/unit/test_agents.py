@@ -37,7 +37,7 @@ def command(subject: Entry, resuming: bool) -> list[str]:
     """Without what makes it report, which is the same for every run of the agent."""
     words = conversations.plan(subject, resuming).session.command
     assert subject.agent is not None
-    reporting = hooks.arguments(subject.agent.name, str(amux_program())) if subject.agent.attention else []
+    reporting = hooks.arguments(subject.agent.name, amux_program()) if subject.agent.attention else []
     assert words[1 : len(reporting) + 1] == reporting
     return [words[0], *words[len(reporting) + 1 :]]
 
@@ -90,6 +90,15 @@ def test_a_conversation_that_has_begun_goes_on(
     assert command(subject, True)[:3] == [name, "--resume", ID]
     subject.state = replace(subject.state, conversation_id=str(uuid.uuid4()))
     assert command(subject, True)[:2] == [name, "--session-id"]
+
+
+def test_a_wrapper_is_not_given_what_only_the_agent_understands() -> None:
+    wrapped = replace(BUILT_IN["claude"], start=("/opt/wrap", "claude"))
+    assert command_as_given(entry(wrapped)) == ["/opt/wrap", "claude", "--model", "x"]
+
+
+def command_as_given(subject: Entry) -> list[str]:
+    return conversations.plan(subject, False).session.command
 
 
 def test_each_new_conversation_has_an_id_of_its_own() -> None:
