@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 BUS_NAME = "org.amux.Amux1"
@@ -65,16 +66,23 @@ def private_bus_socket() -> Path:
 
 def bus_address() -> str | None:
     """The session bus, found as in a login session but also from ssh, cron and sudo; None: there is none."""
-    address = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
-    if address:
-        return address
+    return next(bus_addresses(), None)
+
+
+def bus_addresses() -> Iterator[str]:
+    """The likeliest first: an old shell may remember a bus that is no more."""
+    if address := os.environ.get("DBUS_SESSION_BUS_ADDRESS"):
+        yield address
     candidates = [Path(f"/run/user/{os.getuid()}/bus")]
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         candidates.insert(0, Path(runtime) / "bus")
     for candidate in candidates:
         if candidate.is_socket():
-            return f"unix:path={candidate}"
-    return None
+            yield f"unix:path={candidate}"
+
+
+def has_user_manager() -> bool:
+    return (runtime_base() / "systemd" / "private").exists()
 
 
 def system_bus_address() -> str:

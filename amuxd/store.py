@@ -198,7 +198,8 @@ class Store:
     def history(self, session_id: str) -> list[HistoryEntry]:
         """A line that a power cut left half written is no transition: the next load writes it again."""
         entries = []
-        for line in _read_text(self.directory(session_id) / "history.jsonl").splitlines():
+        text = (self.directory(session_id) / "history.jsonl").read_bytes().decode(errors="replace")
+        for line in text.splitlines():
             with contextlib.suppress(NotReadable):
                 entries.append(from_text(HistoryEntry, line))
         return entries

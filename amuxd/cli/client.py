@@ -90,11 +90,11 @@ class Client:
         try:
             if address := os.environ.get("AMUX_BUS_ADDRESS"):
                 return self._at(address), False, False
-            if address := paths.bus_address():
+            for address in paths.bus_addresses():
                 try:
                     return self._at(address), True, False
                 except (OSError, Unreachable):
-                    pass
+                    continue
             return self._private(), False, True
         except TimeoutError:
             raise Unreachable(f"the message bus does not answer (waited {self._timeout:.0f} s)") from None
@@ -114,7 +114,16 @@ class Client:
     def _private(self) -> Connection:
         from amuxd.cli import private_bus
 
-        connection = private_bus.connect(self._timeout, self._start)
+        if paths.has_user_manager():
+            # Beside systemd an amuxd without units would take the sessions, and keep the real one out.
+            raise Unreachable(
+                "the session bus knows of no amuxd, though systemd runs for you",
+                "make install; if that is done: systemctl --user start amuxd",
+            )
+        try:
+            connection = private_bus.connect(self._timeout, self._start)
+        except OSError as problem:
+            raise Unreachable(f"no message bus of our own: {problem.strerror or problem}") from None
         if connection is None:
             raise Unreachable("there is no message bus")
         return connection

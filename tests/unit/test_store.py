@@ -148,6 +148,15 @@ def test_half_a_history_line_costs_only_itself(store: Store) -> None:
     assert store.history("abc123") == [a_line(first), a_line(second)]
 
 
+def test_a_spoiled_history_line_costs_only_itself(store: Store) -> None:
+    first = created(store)
+    with (store.directory("abc123") / "history.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe{not\n")
+    second = moved(first, State.STARTING, 2000)
+    store.change(first, second, a_line(second))
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
 def test_removing_takes_everything(store: Store, tmp_path: Path) -> None:
     created(store)
     store.remove("abc123")
