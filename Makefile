@@ -1,7 +1,7 @@
 # make: what there is to do. Each target does its own set-up.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench man install uninstall clean
+.PHONY: help run test nightly check bench man install uninstall clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r name what; do \
@@ -15,6 +15,11 @@ run: ## set up what is missing on this machine and show amux at work
 test: ## set up and run everything: checks, all tests, each Python, oldest and newest dependencies
 	@packaging/system-packages.sh test
 	@packaging/test.sh
+
+nightly: ## the slow tests: amuxd killed at every point, a Debian that boots and loses its power
+	@packaging/system-packages.sh test
+	@packaging/venv.sh build/venv/test --extras test,check
+	@build/venv/test/bin/pytest -m "nightly or booted"
 
 check: ## static checks alone: ruff, mypy, shellcheck
 	@packaging/test.sh check

@@ -50,6 +50,8 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
 STATUS_DEADLINE = 2.0
 TAIL = 4096
+SLOW = 0.1
+LOOK_AGAIN = 0.5
 # A word to the terminal that no terminal knows, and so shows.
 END_OF_LOG = b"\x1b]7702;amux;end\x1b\\"
 
@@ -290,8 +292,17 @@ class LocalHost:
                 patience = loop.time() + PANE_DEADLINE
             elif loop.time() > patience or server is None or processes.is_dying(server):
                 return
+            elif pause >= SLOW and await self._is_over(session_id):
+                # An amuxd that was killed while it did this has ended the one who prints.
+                return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.1)
+
+    async def _is_over(self, session_id: str) -> bool:
+        try:
+            return await self._terminal(session_id).is_dead()
+        except (TmuxUnreachable, TmuxRefused):
+            return False
 
     async def show_end(self, session_id: str, text: str) -> None:
         """Leaves the dead terminal to who looks at it, with a line that says what it was."""
@@ -422,7 +433,10 @@ async def _lines(fd: int, count: int) -> list[str]:
     """The first lines that are written into the pipe."""
     text = b""
     while text.count(b"\n") < count:
-        await _readable(fd)
+        # A look now and then as a net: a launch must not hang on one word that was not noticed.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN):
+                await _readable(fd)
         with contextlib.suppress(BlockingIOError):
             text += os.read(fd, 4096)
     return text.decode().splitlines()

@@ -181,6 +181,9 @@ class Terminal:
         """Raises unless the server answers."""
         return await self.run("display-message", "-p", "-t", PANE, format)
 
+    async def is_dead(self) -> bool:
+        return (await self.run("display-message", "-p", "-t", PANE, "#{pane_dead}")).strip() == "1"
+
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))
 

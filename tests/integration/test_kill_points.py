@@ -19,6 +19,8 @@ from harness.waiting import until
 from amuxd.paths import SESSIONS_PATH
 from amuxd.states import RERUNNABLE, WITHIN_A_RUN, State
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = Path(__file__).with_name("amuxd_that_dies.py")
 DBUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 SYSTEMD = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
