@@ -186,6 +186,8 @@ class Store:
             with contextlib.suppress(OSError, StoreError):
                 if not _is_told(directory, state):
                     with self._locked(directory):
+                        # Read again: meanwhile it may have moved on, and been told of.
+                        state = self._read(RunState, directory / "state.json")
                         _mend_history(directory, state)
             return Known(session, state, self.certificate(session_id, state.run))
         except (StoreError, NotReadable) as error:

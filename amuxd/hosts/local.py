@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import shlex
 import shutil
@@ -43,8 +44,11 @@ from amuxd.records import Process, RunState, Session
 from amuxd.states import End
 from amuxd.store import Store
 
+logger = logging.getLogger(__name__)
+
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
+FIRST_DEADLINE = 8.0
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
@@ -93,6 +97,26 @@ class LocalHost:
         tmux = program()
         if tmux is None:
             raise LaunchRefused("tmux is not installed")
+        try:
+            return await self._launch_once(tmux, session, run, environment, keep_terminal, FIRST_DEADLINE)
+        except TimeoutError:
+            # Once in some thousand times a pane says nothing. Nothing of the command has run: it begins anew.
+            logger.warning("%s: its terminal did not open, and is opened again", session.name)
+        await self.tear_down(session.id, at_once=True)
+        try:
+            return await self._launch_once(tmux, session, run, environment, False, PANE_DEADLINE)
+        except TimeoutError:
+            raise LaunchRefused(f"its terminal did not open within {PANE_DEADLINE:.0f} s") from None
+
+    async def _launch_once(
+        self,
+        tmux: str,
+        session: Session,
+        run: int,
+        environment: dict[str, str],
+        keep_terminal: bool,
+        deadline: float,
+    ) -> Home:
         gates = self._gates / session.id
         run_directory = await asyncio.to_thread(self._prepare, session, run, environment, gates)
         # For writing as well: when one has written and left, the pipe must not be at its end, and so always
@@ -102,7 +126,7 @@ class LocalHost:
         self._waiting[session.id] = os.open(gates / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             await self._start(tmux, session, run_directory, gates, keep_terminal)
-            return await self._meet(up)
+            return await self._meet(up, deadline)
         except BaseException:
             self._close_gate(session.id)
             raise
@@ -153,13 +177,10 @@ class LocalHost:
             {"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
         )
 
-    async def _meet(self, up: int) -> Home:
-        try:
-            async with asyncio.timeout(PANE_DEADLINE):
-                # Both the pane and its log are there before anything is printed.
-                lines = await _lines(up, 2)
-        except TimeoutError:
-            raise LaunchRefused(f"its terminal did not open within {PANE_DEADLINE:.0f} s") from None
+    async def _meet(self, up: int, deadline: float) -> Home:
+        async with asyncio.timeout(deadline):
+            # Both the pane and its log are there before anything is printed.
+            lines = await _lines(up, 2)
         pane = next(line for line in lines if line != "log")
         command, server = (processes.identify(int(word)) for word in pane.split())
         command_fd = processes.open_process(command) if command else None

@@ -1,6 +1,7 @@
 """Sessions as transient units of the user's systemd, never as children of amuxd."""
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,11 +127,9 @@ class Units:
         seen = self._seen.get(self.unit(session_id))
         if seen is None:
             return ServerEnd("")
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEFTOVERS_GRACE * 2):
                 await seen.over.wait()
-        except TimeoutError:
-            return ServerEnd("")
         if seen.result == "oom-kill":
             return ServerEnd("", out_of_memory=True)
         if seen.stopped:
@@ -150,13 +149,13 @@ class Units:
             seen.result = changed.get("Result", seen.result)
             seen.code = changed.get("ExecMainCode", seen.code)
             seen.status = changed.get("ExecMainStatus", seen.status)
-            state = changed.get("ActiveState")
-            if state in _ENDED:
+            state, job = changed.get("ActiveState"), changed.get("Job", (0,))[0]
+            if state in _ENDED and not job:
                 seen.over.set()
             elif state:
                 # It begins inactive, too.
                 seen.over.clear()
-            if state == "deactivating" and changed.get("Job", (0,))[0]:
+            if state == "deactivating" and job:
                 seen.stopped = True
 
         seen.subscription = await self._bus.add_match(_changes_of(unit), told)
