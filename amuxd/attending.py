@@ -71,7 +71,9 @@ class Attending:
             self._supervisor.spawn(self._attend(entry, attention.Printed(printed)))
 
     def leave(self, entry: Entry) -> None:
-        self._heard.pop(entry.id, None)
+        """Its process is gone; the session may stay, without it."""
+        if self._heard.pop(entry.id, None) and entry.state.attention:
+            self._supervisor.spawn(self._attend(entry, attention.Died()))
 
     def printed(self, entry: Entry, at: int) -> None:
         heard = self._heard.get(entry.id)

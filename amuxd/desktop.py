@@ -1,5 +1,6 @@
 """The desktop's notification server, which may be absent, old, slow, restarted or noisy."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -96,10 +97,12 @@ class Desktop:
         if signal.body[1]:
             self._forgotten()
 
+    # Both in their turn: whoever waits for the reply that came just before has its number by then.
+
     def _on_action(self, signal: Signal) -> None:
         if signal.signature == "us":
-            self._invoked(signal.body[0], signal.body[1])
+            asyncio.get_running_loop().call_soon(self._invoked, *signal.body)
 
     def _on_close(self, signal: Signal) -> None:
         if signal.signature == "uu":
-            self._closed(signal.body[0])
+            asyncio.get_running_loop().call_soon(self._closed, signal.body[0])

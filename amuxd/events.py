@@ -114,8 +114,9 @@ class Events:
         token = await self._supervisor.on_disk(store.token, entry.id, entry.state.run)
         if not token or not hmac.compare_digest(token.encode(), _text(request, "token").encode()):
             raise AccessDenied(f"this token is not that of {entry.session.name}'s present run")
-        if entry.state.state is not State.RUNNING:
-            raise InvalidTransition(f"{entry.session.name} is {entry.state.state}, and waits for nobody")
+        if entry.state.state is not State.RUNNING or entry.parked:
+            state = "parked" if entry.parked else entry.state.state
+            raise InvalidTransition(f"{entry.session.name} is {state}, and waits for nobody")
         await self._runs.attending.reported(entry, kind, message)
         peer.send(encoded({"type": "ok"}))
 

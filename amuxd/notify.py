@@ -25,6 +25,7 @@ LONGEST_BODY = 300
 # Between these it is the same wait of the same run.
 _LOOKING_AWAY = {(State.RUNNING, State.SUSPENDED), (State.SUSPENDED, State.RUNNING)}
 _ATTACH, _LOG, _RESTART = ("attach", "Attach"), ("log", "Show log"), ("restart", "Restart")
+_RESUME = ("resume", "Resume")
 _DEFAULT = ("default", "Attach")
 
 Open = Callable[[list[str]], Awaitable[None]]
@@ -130,13 +131,10 @@ class Notifier:
     # What is pressed.
 
     def _invoked(self, number: int, action: str) -> None:
-        self._supervisor.spawn(self._act(number, action))
+        if key := self._key_of(number):
+            self._supervisor.spawn(self._act(key, action))
 
-    async def _act(self, number: int, action: str) -> None:
-        if not self._key_of(number) and self._telling is not None:
-            # It may be the one whose number is on its way.
-            await asyncio.wait({self._telling})
-        key = self._key_of(number)
+    async def _act(self, key: str, action: str) -> None:
         try:
             if key == SUMMARY:
                 await self._open([self._amux, "ls", "--watch"])
@@ -151,6 +149,8 @@ class Notifier:
         match action:
             case "restart":
                 await self._runs.restart(entry)
+            case "resume":
+                await self._runs.resume(entry)
             case "log":
                 pager = '"$1" logs "$2" | ${PAGER:-less -R +G}'
                 await self._open(["/bin/sh", "-c", pager, "sh", self._amux, entry.id])
@@ -184,7 +184,7 @@ def _of_move(entry: Entry, lines: list[str]) -> Note:
     kind = entry.state.state.value
     body = "\n".join(part for part in (entry.state.reason, *lines[-1:]) if part)
     name = entry.session.name
-    actions = (_DEFAULT, _ATTACH, _RESTART, _LOG)
+    actions = (_DEFAULT, _ATTACH, _RESUME if entry.resumable else _RESTART, _LOG)
     return Note(kind, name, f"{name} {_VERBS.get(kind, kind)}", body[:LONGEST_BODY], URGENCY[kind], actions)
 
 

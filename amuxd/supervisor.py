@@ -196,7 +196,8 @@ class Supervisor:
     async def _attend(self, entry: Entry, fact: attention.Fact) -> None:
         async with entry.writing:
             before = attention.wait_of(entry.state)
-            after = attention.decide(before, fact) if entry.state.state is State.RUNNING else None
+            can_wait = entry.state.state is State.RUNNING and not entry.parked
+            after = attention.decide(before, fact) if can_wait else None
             if after == before:
                 return
             if before and after and replace(after, since=before.since) == before:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import agents
+from agent_fixtures import Agents
+from harness import real_agents
 from harness.bus import Events, Signal
 from harness.client import Session
 from harness.daemon import Amux
@@ -177,6 +178,21 @@ def test_a_machine_that_went_down_leaves_nobody_waiting(amux: Amux) -> None:
     assert (session.state, session.get("Attention"), amux.manager.get("Attention")) == ("suspended", "", [])
 
 
+def test_one_whose_process_was_parked_waits_for_nobody(amux: Amux) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    session = agents.create()
+    session.send("apples")
+    until(lambda: "heard 1: apples" in session.log())
+    report(amux, session, "turn")
+    session.call("Park")
+    until(lambda: session.get("Attention") == "")
+    assert (session.state, session.get("Parked")) == ("running", True)
+    with pytest.raises(Exception, match="is parked, and waits for nobody"):
+        report(amux, session, "permission")
+    assert session.get("Attention") == ""
+
+
 def test_what_cannot_be_written_is_refused_and_logged(amux: Amux) -> None:
     session = script(amux, r"read x <&3; printf '\a'; cat")
     file = amux.state / "sessions" / session.id / "state.json"
@@ -211,7 +227,7 @@ def test_a_log_that_was_put_aside_is_heard_to_its_end(amux: Amux) -> None:
 
 def test_the_real_claude_takes_the_hooks_and_calls_them(amux: Amux, events: Events) -> None:
     """Without a login its turn ends with a failure, and the hook given for this one run tells so."""
-    claude = agents.program("claude")
+    claude = real_agents.directory() / "claude"
     amux_program = str(amux.bindir / "amux")
     command = shlex.join([str(claude), *hooks.arguments("claude", amux_program), "-p", "hi"])
     session = amux.create(["sh", "-c", f"{command}; cat"], env=_for_agents(amux))
@@ -224,14 +240,14 @@ def test_the_real_claude_takes_the_hooks_and_calls_them(amux: Amux, events: Even
 
 
 def test_the_real_claude_shows_its_first_screen(amux: Amux) -> None:
-    claude = agents.program("claude")
+    claude = real_agents.directory() / "claude"
     session = amux.create([str(claude), *hooks.arguments("claude")], env=_for_agents(amux))
     until(lambda: "Welcome" in session.log(), timeout=60)
     session.remove(force=True)
 
 
 def test_the_real_codex_takes_its_settings(amux: Amux) -> None:
-    codex = agents.program("codex")
+    codex = real_agents.directory() / "codex"
     session = amux.create([str(codex), *hooks.arguments("codex")], env=_for_agents(amux))
     until(lambda: "Sign in" in session.call("Capture", "u", 0), timeout=60)
     session.remove(force=True)

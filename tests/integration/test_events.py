@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from agent_fixtures import Agents
 from harness.bus import Signal
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
@@ -182,12 +183,27 @@ def test_what_cannot_be_reported_or_resumed(amux: Amux, lines: Lines) -> None:
     report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
     assert lines.ask(**report, kind="hunger")["code"] == "InvalidArgument"
     assert lines.ask(**report, kind="turn", message=7)["code"] == "InvalidArgument"
-    assert lines.ask(type="session.resume", sessionId=session.id)["code"] == "InvalidTransition"
+    ended = amux.create(["true"])
+    ended.wait_state("completed")
+    assert lines.ask(type="session.resume", sessionId=ended.id)["code"] == "NotResumable"
     # Half a character, a control character and far too much: it is kept as a line that can be shown.
     assert lines.ask(**report, kind="custom", message="a\ud800\x1b[31m\n" + "x" * 5000) == {"type": "ok"}
     message = session.get("AttentionMessage")
     assert message.startswith("a? [31m xxx")
     assert len(message) == 500
+
+
+def test_a_conversation_is_resumed_over_the_socket(amux: Amux, lines: Lines) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    session = agents.create()
+    session.send("apples")
+    until(lambda: "heard 1: apples" in session.log())
+    session.stop()
+    assert lines.ask(type="session.resume", sessionId=session.id) == {"type": "ok"}
+    assert (session.state, session.get("Run")) == ("running", 2)
+    until(lambda: "remembering ['apples']" in session.log())
+    assert lines.ask(type="session.resume", sessionId=session.id)["code"] == "InvalidTransition"
 
 
 GARBAGE = [

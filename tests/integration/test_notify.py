@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_fixtures import Agents
 from harness.client import Session
 from harness.daemon import Amux
 from harness.desktop import BUILD, Dunst, Server
@@ -293,6 +294,22 @@ def test_the_summary_opens_the_list(amux: Amux, server: Server) -> None:
         assert log.read_text().split()[-2:] == ["ls", "--watch"]
     finally:
         amux.machine.systemctl("unset-environment", "TERMINAL")
+
+
+def test_an_agent_that_failed_is_resumed(amux: Amux, server: Server) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    session = agents.create(name="agent")
+    session.send("apples")
+    until(lambda: "heard 1: apples" in session.log())
+    session.call("Kill", "s", "SIGKILL")
+    shown = server.wait(lambda s: s.shown)[0]
+    assert "Resume" in shown.actions
+    assert "Restart" not in shown.actions
+    server.tell("ActionInvoked", "us", shown.number, "resume")
+    server.wait(lambda s: not s.standing())
+    session.wait_state("running")
+    until(lambda: "remembering ['apples']" in session.log())
 
 
 def test_what_is_pressed_and_cannot_be_done_is_told(amux: Amux, server: Server) -> None:

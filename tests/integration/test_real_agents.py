@@ -1,49 +1,22 @@
 """The real agents, without a login: amux gives them what they document, and shows what they say."""
 
-import fcntl
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from agent_fixtures import state_on_disk
+from harness import real_agents
 from harness.client import Session
 from harness.daemon import Amux
 from harness.waiting import until
 
 from amuxd.agents import BUILT_IN
 
-PACKAGES = {
-    "claude": "@anthropic-ai/claude-code",
-    "codex": "@openai/codex",
-    "gemini": "@google/gemini-cli",
-}
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests/agents"
-
 
 @pytest.fixture(scope="session")
 def bin_directory() -> Path:
-    """Installed once, for every test run of this user."""
-    programs = CACHE / "node_modules/.bin"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not all((programs / name).exists() for name in PACKAGES):
-            if shutil.which("npm") is None:
-                pytest.skip("npm is not installed")
-            command = [
-                "npm",
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--prefix",
-                str(CACHE),
-                *PACKAGES.values(),
-            ]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-    return programs
+    return real_agents.directory()
 
 
 @pytest.fixture
