@@ -27,6 +27,7 @@ from amuxd.bus.objects import (
     path_of,
 )
 from amuxd.bus.server import Server
+from amuxd.bus.workspaces import Shelf, WorkspaceAnnouncer
 from amuxd.errors import AmuxError
 from amuxd.hosts import Enclosure
 from amuxd.hosts.bare import Bare
@@ -38,6 +39,11 @@ from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
 from amuxd.watch import Watch
+from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.making import Maker
+from amuxd.workspaces.orphans import Orphans
+from amuxd.workspaces.queue import Queue
+from amuxd.workspaces.registry import Workspaces
 
 logger = logging.getLogger(__name__)
 
@@ -91,28 +97,38 @@ class Daemon:
         host = LocalHost(enclosure, store, runtime, settings.log_cap)
         watch = Watch()
         supervisor = Supervisor(store, processes.boot_id())
-        runs = Runs(supervisor, host, watch, settings.stop_grace)
+        workspaces = Workspaces(supervisor, Ledger(state, store, supervisor.boot_id))
+        runs = Runs(supervisor, host, watch, workspaces, settings.stop_grace)
+        maker = Maker(runs, workspaces, settings.workspaces)
 
         def reload() -> None:
             fresh = config.load(paths.config_file())
+            maker.settings = fresh.workspaces
             host.log_cap, runs.stop_grace = fresh.log_cap, fresh.stop_grace
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
         watch.directory(host.attached_directory, runs.attachment_changed)
         await reconcile.load(supervisor)
+        for unfinished in await workspaces.load():
+            await maker.undo(unfinished)
         await reconcile.reconcile(runs)
-        server = self._export(bus, runs, mode, reload)
+        queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
+        supervisor.listen(queue)
+        supervisor.listen(orphans)
+        server = self._export(bus, runs, workspaces, maker, mode, reload)
         try:
             await bus.request_name(paths.BUS_NAME)
         except NameOwned as error:
             raise CannotServe(f"{error.message}: is another amuxd running?") from error
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
+        orphans.begin()
         background = [
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
             supervisor.spawn(_delay_shutdown(runs)),
+            supervisor.spawn(queue.run()),
         ]
         bus_failure = await self._until_stopped(bus)
         for task in background:
@@ -129,6 +145,7 @@ class Daemon:
         with contextlib.suppress(BusError, TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await bus.flush()
+        orphans.close()
         watch.close()
 
     def _first_settings(self) -> config.Settings:
@@ -139,15 +156,27 @@ class Daemon:
             logger.error("%s: the defaults are used", error)
             return config.Settings()
 
-    def _export(self, bus: Bus, runs: Runs, mode: str, reload: Callable[[], None]) -> Server:
+    def _export(
+        self,
+        bus: Bus,
+        runs: Runs,
+        workspaces: Workspaces,
+        maker: Maker,
+        mode: str,
+        reload: Callable[[], None],
+    ) -> Server:
         server = Server(bus)
+        shelf = Shelf(server, runs, workspaces, maker)
         supervisor = runs.supervisor
-        server.export(paths.MANAGER_PATH, ManagerObject(runs, server, mode, reload))
+        server.export(paths.MANAGER_PATH, ManagerObject(runs, server, shelf, mode, reload))
         server.export(LOG_CONTROL_PATH, LogControl(self._log))
         for entry in supervisor.registry:
             server.export(path_of(entry.id), SessionObject(runs, entry), announce=False)
         for session in supervisor.registry.not_readable.values():
             server.export(path_of(session.id), NotReadableObject(session), announce=False)
+        for workspace in workspaces:
+            shelf.export(workspace, announce=False)
+        workspaces.listen(WorkspaceAnnouncer(server, shelf))
         supervisor.listen(Announcer(server, runs))
         return server
 

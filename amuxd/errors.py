@@ -37,6 +37,22 @@ class InvalidArgument(AmuxError):
     name = "InvalidArgument"
 
 
+class NoSuchWorkspace(AmuxError):
+    name = "NoSuchWorkspace"
+
+
+class WorkspaceBusy(AmuxError):
+    name = "WorkspaceBusy"
+
+
+class WorkspaceDirty(AmuxError):
+    name = "WorkspaceDirty"
+
+
+class SetupNotAllowed(AmuxError):
+    name = "SetupNotAllowed"
+
+
 class LaunchFailed(AmuxError):
     name = "LaunchFailed"
 

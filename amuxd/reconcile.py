@@ -13,6 +13,7 @@ from amuxd.runs import Runs
 from amuxd.states import ENDED, End, Liveness, State
 from amuxd.store import StoreError, Unreadable
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, Supervisor, now
+from amuxd.workspaces.orphans import end_orphan
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,9 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
     if state in ENDED or state is State.ARCHIVED:
         incomplete = entry.certificate is not None and not entry.certificate.complete
-        if incomplete or runs.host.has_terminal(entry.id):
+        if incomplete and state is State.ORPHANED:
+            entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
+        elif incomplete or runs.host.has_terminal(entry.id):
             entry.settling = runs.supervisor.spawn(runs.settle(entry))
     elif state is State.CREATED:
         if entry.state.run > 1:

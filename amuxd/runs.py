@@ -6,14 +6,15 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from amuxd import inotify, processes, states
 from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed, NoSuchSession
 from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
-from amuxd.records import Certificate
+from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry
 from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
@@ -27,10 +28,26 @@ KILLED = 10.0
 
 Result = TypeVar("Result")
 
+_BEING_ENDED = {State.STOPPING, State.ORPHANED}
+
+
+class Places(Protocol):
+    """Where there is room for a run."""
+
+    def slot(self, entry: Entry, run: int) -> AbstractAsyncContextManager[bool]:
+        """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
+
+    async def look(self, entry: Entry) -> None: ...
+
+    def of(self, entry: Entry) -> Workspace | None: ...
+
 
 class Runs:
-    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch, stop_grace: float) -> None:
+    def __init__(
+        self, supervisor: Supervisor, host: Host, watch: Watch, places: Places, stop_grace: float
+    ) -> None:
         self.supervisor = supervisor
+        self.places = places
         self.host = host
         self.stop_grace = stop_grace
         self._watch = watch
@@ -47,28 +64,39 @@ class Runs:
 
     async def start(self, entry: Entry) -> None:
         async with self._operation(entry):
-            await self.supervisor.request(entry, states.StartRequested(), "start")
-            await self.bring_up(entry)
+            if decide(entry.situation, states.StartRequested()) is None:
+                raise impossible(entry, "start")
+            async with self.places.slot(entry, entry.state.run) as has_slot:
+                if has_slot:
+                    await self.supervisor.request(entry, states.StartRequested(), "start")
+            if has_slot:
+                await self.bring_up(entry)
 
     async def restart(self, entry: Entry) -> None:
         async with self._operation(entry):
-            if decide(entry.situation, states.RestartRequested()):
-                await self._settled(entry)
-            await self.supervisor.request(
-                entry,
-                states.RestartRequested(),
-                "restart",
-                command=None,
-                server=None,
-                started_at=0,
-                parked=False,
-            )
-            entry.activity_at = entry.activity_hash = 0
-            if entry.keeps_terminal and not entry.attached:
-                await self._tear_down(entry)
-            self._let_go_of_shell(entry)
-            await self.supervisor.apply(entry, states.StartRequested(), USER)
-            await self.bring_up(entry)
+            if entry.state.state is State.ORPHANED:
+                await self.places.look(entry)
+            if decide(entry.situation, states.RestartRequested()) is None:
+                raise impossible(entry, "restart")
+            await self._settled(entry)
+            async with self.places.slot(entry, entry.state.run + 1) as has_slot:
+                await self.supervisor.request(
+                    entry,
+                    states.RestartRequested(),
+                    "restart",
+                    command=None,
+                    server=None,
+                    started_at=0,
+                    parked=False,
+                )
+                entry.activity_at = entry.activity_hash = 0
+                if entry.keeps_terminal and not entry.attached:
+                    await self._tear_down(entry)
+                self._let_go_of_shell(entry)
+                if has_slot:
+                    await self.supervisor.apply(entry, states.StartRequested(), USER)
+            if has_slot:
+                await self.bring_up(entry)
 
     async def bring_up(self, entry: Entry) -> None:
         """From starting to running, or to failed and LaunchFailed with the reason."""
@@ -125,24 +153,29 @@ class Runs:
 
     async def bring_down(self, entry: Entry, grace: float) -> None:
         """From stopping to stopped: the command first, then everything that is left."""
-        home = entry.home
-        end = End()
         try:
-            if home is None:
-                await self.host.tear_down(entry.id)
-            else:
-                end = await self._end_and_leave(entry, home, grace)
+            end = await self.end_all(entry, grace)
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
-            await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
+            await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=End())
             raise Internal(f"{entry.session.name} could not be stopped: {error}") from error
+        fact = states.CommandEnded(end) if end.known else states.HomeGone()
+        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
+        await self.supervisor.certify(entry)
+
+    async def end_all(self, entry: Entry, grace: float) -> End:
+        """Ends the command, then everything that is left; how the command ended."""
+        home = entry.home
+        end = End()
+        if home is None:
+            await self.host.tear_down(entry.id)
+        else:
+            end = await self._end_and_leave(entry, home, grace)
         self.leave_home(entry)
         entry.keeps_terminal = False
         entry.attached = 0
         self.supervisor.changed(entry, "Attached")
-        fact = states.CommandEnded(end) if end.known else states.HomeGone()
-        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
-        await self.supervisor.certify(entry)
+        return end
 
     async def _end_and_leave(self, entry: Entry, home: Home, grace: float) -> End:
         await self.host.ask_to_end(entry.session, home)
@@ -287,7 +320,7 @@ class Runs:
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
         run = entry.state.run
-        if entry.state.state is not State.STOPPING:
+        if entry.state.state not in _BEING_ENDED:
             await self._tell_end(entry, await self.host.end_of(entry.session, run, home), run)
 
     async def _tell_end(self, entry: Entry, end: End, run: int) -> None:

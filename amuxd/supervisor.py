@@ -174,6 +174,19 @@ class Supervisor:
             entry.state = new
         self.changed(entry, *properties)
 
+    async def explain(self, entry: Entry, state: State, reason: str) -> None:
+        """Says anew why a session is still in a state, unless it has left it meanwhile."""
+        await self._wholly(self._explain(entry, state, reason))
+
+    async def _explain(self, entry: Entry, state: State, reason: str) -> None:
+        async with entry.writing:
+            if entry.state.state is not state or entry.state.reason == reason:
+                return
+            new = self._standing(entry, reason=reason)
+            await self.on_disk(self.store.change, entry.state, new, None)
+            entry.state = new
+        self.changed(entry, "Reason")
+
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
         return replace(
             entry.state,

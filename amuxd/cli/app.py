@@ -25,6 +25,7 @@ COMMANDS = {
     "restart": ("acting", "Begin a new run of sessions."),
     "archive": ("acting", "Put sessions away."),
     "rm": ("acting", "Remove sessions and all their files."),
+    "ws": ("workspaces", "Make, list and remove workspaces."),
     "completion": ("completing", "Print the completion script of a shell."),
 }
 
