@@ -8,7 +8,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from bench import busy, circumstances, exits, known, launches, quiet, survival  # noqa: E402
+from bench import busy, circumstances, exits, known, launches, quiet, survival, workspaces  # noqa: E402
 from bench.table import Row, table  # noqa: E402
 
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
@@ -18,6 +18,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "quiet": quiet.measure,
     "busy": busy.measure,
     "survival": survival.measure,
+    "workspaces": workspaces.measure,
 }
 
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amuxd.config import WorkspaceSettings
 from amuxd.hosts import Gone
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
@@ -18,6 +20,7 @@ from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import queue as queue_module
 from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.making import Maker
 from amuxd.workspaces.orphans import Orphans, orphan
 from amuxd.workspaces.queue import Queue
 from amuxd.workspaces.registry import Workspaces
@@ -150,3 +153,21 @@ def test_a_slot_that_the_disk_did_not_take_back_is_given_back_later(
         assert not failures
 
     on(tmp_path, scenario)
+
+
+def test_what_cannot_be_undone_at_the_start_keeps_amuxd_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        def refuse(_: str) -> None:
+            raise StoreError("full")
+
+        monkeypatch.setattr(rig.ledger, "remove", refuse)
+        unfinished = replace(rig.workspace, repository="/nonexistent", being_made=True)
+        await rig.workspaces.write(unfinished)
+        assert await rig.workspaces.load() == [unfinished]
+        await Maker(rig.runs, rig.workspaces, WorkspaceSettings()).undo(unfinished)
+
+    on(tmp_path, scenario)
+    assert "what was made of workspace shelf stays" in caplog.text
+    assert "the workspace shelf is not forgotten: full" in caplog.text
