@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from amuxd import attention, states
 from amuxd.agents import Agent
-from amuxd.errors import LaunchFailed
+from amuxd.errors import AmuxError, LaunchFailed
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import last_written
 from amuxd.registry import Entry, NotReadable
@@ -16,6 +16,7 @@ from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import StoreError, Unreadable
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, Supervisor, now
+from amuxd.workspaces.orphans import end_orphan
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
             entry.activity_at = max(entry.activity_at, last_written(log))
         entry.activity_hash = known.state.last_activity_hash
         entry.checked_at = known.state.last_checked_at
+        # Whether its directory is back is looked at when it is to run again.
+        entry.workspace_exists = known.state.state is not State.ORPHANED
         supervisor.registry.add(entry)
 
 
@@ -75,14 +78,19 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
     if state in ENDED or state is State.ARCHIVED:
         incomplete = entry.certificate is not None and not entry.certificate.complete
-        if incomplete or runs.host.has_terminal(entry.id):
+        if incomplete and state is State.ORPHANED:
+            entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
+        elif incomplete or runs.host.has_terminal(entry.id):
             entry.settling = runs.supervisor.spawn(runs.settle(entry))
     elif state is State.CREATED:
-        if entry.state.run > 1:
+        if entry.state.run > 1 and not _is_queued(runs, entry):
             # amuxd was killed on the way from the run before to this one, which was asked for.
             await runs.host.tear_down(entry.id, at_once=True)
-            await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
-            runs.supervisor.spawn(_start_again(runs, entry))
+            if entry.session.workspace_id:
+                runs.supervisor.spawn(_start_in_place(runs, entry))
+            else:
+                await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
+                runs.supervisor.spawn(_start_again(runs, entry))
     elif entry.state.parked and state in {State.RUNNING, State.SUSPENDED}:
         await runs.parking.found(entry)
     elif entry.state.boot_id != runs.supervisor.boot_id:
@@ -104,6 +112,21 @@ async def _start_again(runs: Runs, entry: Entry) -> None:
     async with entry.operation:
         with contextlib.suppress(LaunchFailed):
             await runs.bring_up(entry)
+
+
+def _is_queued(runs: Runs, entry: Entry) -> bool:
+    """It waits for a slot, and the queue starts it."""
+    workspace = runs.places.of(entry)
+    places = workspace.queue if workspace else []
+    return (entry.id, entry.state.run) in {(place.session_id, place.run) for place in places}
+
+
+async def _start_in_place(runs: Runs, entry: Entry) -> None:
+    """The slot that it had taken was given back with the amuxd that took it."""
+    try:
+        await runs.start(entry, entry.state.changed_for)
+    except AmuxError as error:
+        logger.error("%s stays %s: %s", entry.session.name, entry.state.state, error)
 
 
 async def _look(runs: Runs, entry: Entry) -> None:

@@ -1,10 +1,11 @@
 """A host whose runs are plain processes, and that fails when it is told to."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -122,6 +123,23 @@ class Changes:
     def changed(self, entry: Entry, *properties: str) -> None:
         self.happened.set()
 
+    def attention_changed(self, entry: Entry) -> None:
+        self.happened.set()
+
+
+class Anywhere:
+    """No session has a workspace, and there is always room."""
+
+    @contextlib.asynccontextmanager
+    async def slot(self, entry: Entry, run: int) -> AsyncIterator[bool]:
+        yield True
+
+    async def look(self, entry: Entry) -> None:
+        pass
+
+    def of(self, entry: Entry) -> None:
+        return None
+
 
 class World:
     """A supervisor with real files, and sessions of the agents that the test makes up."""
@@ -131,7 +149,7 @@ class World:
         self.host = StandinHost(self.store)
         self.supervisor = Supervisor(self.store, "boot")
         self.watch = Watch()
-        self.runs = Runs(self.supervisor, self.host, self.watch, Settings(stop_grace=5))
+        self.runs = Runs(self.supervisor, self.host, self.watch, Anywhere(), Settings(stop_grace=5))
         self.changes = Changes()
         self.supervisor.listen(self.runs.parking)
         self.supervisor.listen(self.changes)

@@ -29,7 +29,8 @@ def entry(
         "k3x9qa", "a name", ["--model", "x"], "/no/such/directory", 1, agent=agent.name if agent else ""
     )
     standing = RunState("k3x9qa", state, 1, 1, 1, "boot", "", conversation_id=conversation)
-    return Entry(session, replace(standing, **known), agent=agent)  # type: ignore[arg-type]
+    exists = state is not State.ORPHANED
+    return Entry(session, replace(standing, **known), agent=agent, workspace_exists=exists)  # type: ignore[arg-type]
 
 
 def command(subject: Entry, resuming: bool) -> list[str]:
@@ -148,10 +149,10 @@ def test_why_it_is_not_resumable() -> None:
     assert entry(fixed, state=State.RUNNING, parked=True).resumable
 
 
-def test_from_orphaned_only_once_the_directory_is_back(tmp_path: Path) -> None:
+def test_from_orphaned_only_once_the_directory_is_back() -> None:
     subject = entry(Agent("own", ("own",), resume=("own",)), state=State.ORPHANED)
     assert not subject.resumable
-    subject.session = replace(subject.session, directory=str(tmp_path))
+    subject.workspace_exists = True
     assert subject.resumable
 
 
