@@ -285,7 +285,7 @@ class LocalHost:
         log = self._store.log(session_id, run)
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
-        while self._ends.get(session_id) == end and not await asyncio.to_thread(_take_out_end, log):
+        while self._ends.get(session_id) == end and not await asyncio.to_thread(_take_out_end, log, path):
             if size != (size := size_of(log)):
                 patience = loop.time() + PANE_DEADLINE
             elif loop.time() > patience or server is None or processes.is_dying(server):
@@ -447,7 +447,8 @@ async def _readable_within(fd: int, deadline: float) -> bool:
     return True
 
 
-def _take_out_end(log: Path) -> bool:
+def _take_out_end(log: Path, gate: Path) -> bool:
+    """Its gate goes with it: whoever drains the log again, another amuxd say, has nothing to wait for."""
     try:
         with log.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -455,7 +456,10 @@ def _take_out_end(log: Path) -> bool:
             tail = file.read()
             if tail.endswith(END_OF_LOG):
                 file.truncate(size - len(END_OF_LOG))
-            return END_OF_LOG in tail
+        if END_OF_LOG in tail:
+            gate.unlink(missing_ok=True)
+            return True
+        return False
     except OSError:
         return False
 
