@@ -1,11 +1,15 @@
 """The end of a log as a person would have seen it."""
 
+import os
 import re
 from pathlib import Path
 
 LINES = 20
 LONGEST_LINE = 500
+# A word to the terminal that no terminal knows, and so shows.
+END_OF_LOG = b"\x1b]7702;amux;end\x1b\\"
 _TAIL = 64 * 1024
+_END_TAIL = 4096
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # a control sequence
@@ -40,6 +44,20 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def take_out_end(log: Path) -> bool:
+    """Whether the log has come to its end; the mark of it is not left in it."""
+    try:
+        with log.open("r+b") as file:
+            start = file.seek(max(0, file.seek(0, os.SEEK_END) - _END_TAIL))
+            # The log may grow while it is looked at: what was read says where it ends, not what its size was.
+            tail = file.read()
+            if tail.endswith(END_OF_LOG):
+                file.truncate(start + len(tail) - len(END_OF_LOG))
+            return END_OF_LOG in tail
+    except OSError:
+        return False
 
 
 def _line(line: str) -> str:

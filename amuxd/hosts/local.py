@@ -37,7 +37,7 @@ from amuxd.hosts.tmux import (
     server_command,
     session_command,
 )
-from amuxd.logs import size_of
+from amuxd.logs import END_OF_LOG, size_of, take_out_end
 from amuxd.paths import amux_program, ensure_private
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
@@ -53,11 +53,8 @@ FIRST_DEADLINE = 8.0
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
 STATUS_DEADLINE = 2.0
-TAIL = 4096
 SLOW = 0.1
 LOOK_AGAIN = 0.5
-# A word to the terminal that no terminal knows, and so shows.
-END_OF_LOG = b"\x1b]7702;amux;end\x1b\\"
 
 
 class LocalHost:
@@ -308,7 +305,7 @@ class LocalHost:
         log = self._store.log(session_id, run)
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
-        while self._ends.get(session_id) == end and not await asyncio.to_thread(_take_out_end, log):
+        while self._ends.get(session_id) == end and not await asyncio.to_thread(take_out_end, log):
             if size != (size := size_of(log)):
                 patience = loop.time() + PANE_DEADLINE
             elif loop.time() > patience or server is None or processes.is_dying(server):
@@ -480,19 +477,6 @@ async def _readable_within(fd: int, deadline: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _take_out_end(log: Path) -> bool:
-    try:
-        with log.open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            tail = file.read()
-            if tail.endswith(END_OF_LOG):
-                file.truncate(size - len(END_OF_LOG))
-            return END_OF_LOG in tail
-    except OSError:
-        return False
 
 
 def _memory_kills(server: Process) -> int:
