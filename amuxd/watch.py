@@ -12,6 +12,7 @@ from amuxd.inotify import Inotify
 
 # A busy run is looked at once in so many seconds; a quiet one is not looked at.
 BEAT = 1.0
+_GREW_OR_ROTATED = inotify.MODIFY | inotify.MOVE_SELF
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Watch:
 
     def _arm(self, key: str, log: _Log) -> None:
         with contextlib.suppress(OSError):
-            log.watch = self._inotify.add(log.path, inotify.MODIFY | inotify.ONESHOT)
+            log.watch = self._inotify.add(log.path, _GREW_OR_ROTATED | inotify.ONESHOT)
             self._armed[log.watch] = key
         if log.watch is None or _size(log.path) != log.size:
             self._turn_busy(key)
@@ -88,7 +89,7 @@ class Watch:
         for event in self._inotify.read():
             if event.watch in self._directories:
                 self._directories[event.watch](event.name)
-            elif event.mask & inotify.MODIFY and (key := self._armed.pop(event.watch, None)):
+            elif event.mask & _GREW_OR_ROTATED and (key := self._armed.pop(event.watch, None)):
                 self._logs[key].watch = None
                 self._turn_busy(key)
 
