@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amuxd import store as store_module
+from amuxd import files
 from amuxd.records import Certificate, HistoryEntry, Limits, Process, RunState, Session
 from amuxd.states import End, State
 from amuxd.store import Conflict, Known, Store, StoreError, Unreadable
@@ -203,7 +203,7 @@ def test_a_disk_that_refuses_changes_nothing(
         elif call == "fsync":
             patch.setattr(os, "fsync", refuse)
         else:
-            patch.setattr(store_module, "_write", refuse)
+            patch.setattr(files, "write", refuse)
         with pytest.raises(StoreError, match=os.strerror(error)):
             store.change(first, moved(first, State.STARTING, 2000), a_line(first))
         with pytest.raises(StoreError, match=os.strerror(error)):
@@ -255,7 +255,7 @@ def _hold(lock: Path, held: synchronize.Event) -> None:
 
 
 def test_a_lock_that_is_never_given_back_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr(files, "LOCK_TIMEOUT", 0.2)
     first = created(store)
     context = multiprocessing.get_context("spawn")
     held = context.Event()

@@ -1,0 +1,127 @@
+"""How durable files are written: under a lock, whole or not at all, on disk before anybody is told of it."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from amuxd.records import NotReadable, Record, from_text
+
+logger = logging.getLogger(__name__)
+
+LOCK_TIMEOUT = 10.0
+
+
+class StoreError(Exception):
+    """The change did not reach the disk, and nothing was changed."""
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    try:
+        lock = FileLock(str(directory / ".lock"), timeout=LOCK_TIMEOUT)
+        lock.acquire(poll_interval=0.01)
+    except Timeout:
+        raise StoreError(f"{directory} has been locked by another process for {LOCK_TIMEOUT:.0f} s") from None
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be locked: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"it could not {what}: {error.strerror}") from error
+    except NotReadable as error:
+        raise StoreError(f"it could not {what}: {error}") from error
+
+
+def read(kind: type[Record], path: Path) -> Record:
+    try:
+        return from_text(kind, read_text(path))
+    except NotReadable as error:
+        raise NotReadable(f"{path.name} cannot be read: {error}") from None
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotReadable(str(error.strerror)) from None
+    except UnicodeDecodeError:
+        raise NotReadable("it is not UTF-8") from None
+
+
+def tail(path: Path, size: int = 4096) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace(path: Path, text: str) -> None:
+    # The lock is held, and what a killed amuxd left half written under this name is written anew.
+    scratch = path.with_name(f"{path.name}.new")
+    try:
+        write(scratch, text)
+        scratch.rename(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    sync_renamed(path.parent)
+
+
+def append(path: Path, line: str) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = "\n" + line
+        rest = line.encode()
+        try:
+            while rest:
+                # A disk that fills up takes a part first, and says so only when asked to take more.
+                rest = rest[os.write(fd, rest) :]
+            os.fdatasync(fd)
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
+    finally:
+        os.close(fd)
+
+
+def sync_renamed(directory: Path) -> None:
+    """What was renamed has happened for everybody who looks, so a failure here can take nothing back.
+
+    A power cut would bring back what was there before, and amuxd finds its way from any earlier state.
+    """
+    try:
+        sync_directory(directory)
+    except OSError as error:
+        logger.error("%s could not be synced: %s", directory, error.strerror)
+
+
+def sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
