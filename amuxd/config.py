@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from amuxd import paths
 from amuxd.agents import BUILT_IN, IDLE_AFTER, Agent, OnExit
 from amuxd.board import ATTENTION, URGENCY
 from amuxd.errors import InvalidArgument
@@ -23,6 +24,17 @@ Reader = Callable[[object], Any]
 
 
 @dataclass(frozen=True)
+class WorkspaceSettings:
+    directory: Path = field(default_factory=lambda: paths.state_directory() / "worktrees")
+    copy: tuple[str, ...] = ()
+    # By repository; the empty name stands for all others.
+    setup: dict[str, str] = field(default_factory=dict)
+
+    def setup_for(self, repository: str) -> str:
+        return self.setup.get(repository, self.setup.get("", ""))
+
+
+@dataclass(frozen=True)
 class Settings:
     log_cap: int = 64 * 1024 * 1024
     stop_grace: float = 10.0
@@ -31,6 +43,7 @@ class Settings:
     idle_after: float = IDLE_AFTER
     retention: Retention = field(default_factory=Retention)
     agents: Mapping[str, Agent] = field(default_factory=lambda: BUILT_IN)
+    workspaces: WorkspaceSettings = field(default_factory=WorkspaceSettings)
 
     def idle_after_of(self, agent: Agent | None) -> float:
         return self.idle_after if agent is None or agent.idle_after is None else agent.idle_after
@@ -57,9 +70,15 @@ def _settings(data: dict[str, object]) -> Settings:
     sessions = _section("sessions", data.pop("sessions", {}), _SESSIONS)
     retention = _section("retention", data.pop("retention", {}), _RETENTION)
     agents = _agents(data.pop("agents", {}))
+    workspaces = _section("workspaces", data.pop("workspaces", {}), _WORKSPACES)
     if data:
         raise ValueError(f"there is no section [{next(iter(data))}]")
-    return Settings(**sessions, retention=Retention(**retention), agents=agents)
+    return Settings(
+        **sessions,
+        retention=Retention(**retention),
+        agents=agents,
+        workspaces=WorkspaceSettings(**workspaces),
+    )
 
 
 def _section(name: str, section: object, readers: Mapping[str, Reader]) -> dict[str, Any]:
@@ -173,6 +192,27 @@ def _environment(value: object) -> dict[str, str]:
     return {name: _text(text) for name, text in value.items()}
 
 
+def _directory(value: object) -> Path:
+    path = Path(_text(value)).expanduser()
+    if not path.is_absolute():
+        raise ValueError(f"{str(path)!r} is not absolute")
+    return path
+
+
+def _relative_names(value: object) -> tuple[str, ...]:
+    names = _texts(value)
+    for name in names:
+        if not name or name.startswith("/") or ".." in Path(name).parts or ".git" in Path(name).parts:
+            raise ValueError(f"{name!r} does not lie in a repository")
+    return names
+
+
+def _set_ups(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {"": _text(value)}
+    return {str(_directory(repository)): _text(command) for repository, command in value.items()}
+
+
 _SESSIONS: Mapping[str, Reader] = {
     "log_cap": _size,
     "stop_grace": _duration,
@@ -192,4 +232,9 @@ _AGENT: Mapping[str, Reader] = {
     "stop_grace": _duration,
     "attention": _texts,
     "env": _environment,
+}
+_WORKSPACES: Mapping[str, Reader] = {
+    "directory": _directory,
+    "copy": _relative_names,
+    "setup": _set_ups,
 }

@@ -27,6 +27,7 @@ from amuxd.bus.objects import (
     path_of,
 )
 from amuxd.bus.server import Server
+from amuxd.bus.workspaces import Shelf, WorkspaceAnnouncer
 from amuxd.errors import AmuxError
 from amuxd.events import Events
 from amuxd.hosts import Enclosure
@@ -42,6 +43,11 @@ from amuxd.supervisor import Supervisor
 from amuxd.terminals import Terminals
 from amuxd.watch import Watch
 from amuxd.windows import AsProcess, InUnit, Windows
+from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.making import Maker
+from amuxd.workspaces.orphans import Orphans
+from amuxd.workspaces.queue import Queue
+from amuxd.workspaces.registry import Workspaces
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +101,9 @@ class Daemon:
         host = LocalHost(enclosure, store, runtime, settings.log_cap)
         watch = Watch()
         supervisor = Supervisor(store, processes.boot_id())
-        runs = Runs(supervisor, host, watch, settings)
+        workspaces = Workspaces(supervisor, Ledger(state, store, supervisor.boot_id))
+        runs = Runs(supervisor, host, watch, workspaces, settings)
+        maker = Maker(runs, workspaces)
 
         windows = Windows(InUnit(bus) if mode == "systemd" else AsProcess(), settings.terminal)
         kept = runtime / "notifications.json"
@@ -112,11 +120,16 @@ class Daemon:
         watch.directory(host.attached_directory, runs.attachment_changed)
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
+        for unfinished in await workspaces.load():
+            await maker.undo(unfinished)
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
         await reconcile.reconcile(runs)
-        server = self._export(bus, runs, mode, reload)
+        queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
+        supervisor.listen(queue)
+        supervisor.listen(orphans)
+        server = self._export(bus, runs, workspaces, maker, mode, reload)
         events = Events(runs)
         supervisor.listen(events)
         await events.listen(paths.events_socket())
@@ -126,11 +139,13 @@ class Daemon:
             raise CannotServe(f"{error.message}: is another amuxd running?") from error
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
+        orphans.begin()
         background = [
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
             supervisor.spawn(_delay_shutdown(runs)),
             supervisor.spawn(comeback.bring_back(runs)),
+            supervisor.spawn(queue.run()),
         ]
         bus_failure = await self._until_stopped(bus)
         for task in background:
@@ -148,6 +163,7 @@ class Daemon:
         with contextlib.suppress(BusError, TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await bus.flush()
+        orphans.close()
         watch.close()
 
     def _first_settings(self) -> config.Settings:
@@ -158,15 +174,27 @@ class Daemon:
             logger.error("%s: the defaults are used", error)
             return config.Settings()
 
-    def _export(self, bus: Bus, runs: Runs, mode: str, reload: Callable[[], None]) -> Server:
+    def _export(
+        self,
+        bus: Bus,
+        runs: Runs,
+        workspaces: Workspaces,
+        maker: Maker,
+        mode: str,
+        reload: Callable[[], None],
+    ) -> Server:
         server = Server(bus)
         supervisor, terminals = runs.supervisor, Terminals(runs)
-        server.export(paths.MANAGER_PATH, ManagerObject(runs, server, mode, reload))
+        shelf = Shelf(server, runs, workspaces, maker)
+        server.export(paths.MANAGER_PATH, ManagerObject(runs, server, shelf, mode, reload))
         server.export(LOG_CONTROL_PATH, LogControl(self._log))
         for entry in supervisor.registry:
             server.export(path_of(entry.id), SessionObject(runs, terminals, entry), announce=False)
         for session in supervisor.registry.not_readable.values():
             server.export(path_of(session.id), NotReadableObject(session), announce=False)
+        for workspace in workspaces:
+            shelf.export(workspace, announce=False)
+        workspaces.listen(WorkspaceAnnouncer(server, shelf))
         supervisor.listen(Announcer(server, runs, terminals))
         return server
 

@@ -41,6 +41,22 @@ class NotResumable(AmuxError):
     name = "NotResumable"
 
 
+class NoSuchWorkspace(AmuxError):
+    name = "NoSuchWorkspace"
+
+
+class WorkspaceBusy(AmuxError):
+    name = "WorkspaceBusy"
+
+
+class WorkspaceDirty(AmuxError):
+    name = "WorkspaceDirty"
+
+
+class SetupNotAllowed(AmuxError):
+    name = "SetupNotAllowed"
+
+
 class LaunchFailed(AmuxError):
     name = "LaunchFailed"
 

@@ -9,8 +9,10 @@ from pathlib import Path
 BUS_NAME = "org.amux.Amux1"
 MANAGER_PATH = "/org/amux/Amux1"
 SESSIONS_PATH = MANAGER_PATH + "/sessions"
+WORKSPACES_PATH = MANAGER_PATH + "/workspaces"
 MANAGER_INTERFACE = "org.amux.Amux1.Manager"
 SESSION_INTERFACE = "org.amux.Amux1.Session"
+WORKSPACE_INTERFACE = "org.amux.Amux1.Workspace"
 
 
 def _directory(variable: str, fallback: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from amuxd import attention, states
 from amuxd.agents import Agent
-from amuxd.errors import LaunchFailed
+from amuxd.errors import AmuxError, LaunchFailed
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import last_written
 from amuxd.registry import Entry, NotReadable
@@ -16,6 +16,7 @@ from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import StoreError, Unreadable
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, Supervisor, now
+from amuxd.workspaces.orphans import end_orphan
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +76,17 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
     if state in ENDED or state is State.ARCHIVED:
         incomplete = entry.certificate is not None and not entry.certificate.complete
-        if incomplete or runs.host.has_terminal(entry.id):
+        if incomplete and state is State.ORPHANED:
+            entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
+        elif incomplete or runs.host.has_terminal(entry.id):
             entry.settling = runs.supervisor.spawn(runs.settle(entry))
     elif state is State.CREATED:
         if entry.state.run > 1:
             # amuxd was killed on the way from the run before to this one, which was asked for.
             await runs.host.tear_down(entry.id, at_once=True)
+            if runs.places.of(entry) is not None:
+                runs.supervisor.spawn(_take_place(runs, entry))
+                return
             await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
             runs.supervisor.spawn(_start_again(runs, entry))
     elif entry.state.parked and state in {State.RUNNING, State.SUSPENDED}:
@@ -98,6 +104,14 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         runs.supervisor.spawn(_start_again(runs, entry))
     else:
         await _look(runs, entry)
+
+
+async def _take_place(runs: Runs, entry: Entry) -> None:
+    """It may have been waiting for a slot, and goes on waiting."""
+    try:
+        await runs.start(entry)
+    except AmuxError as error:
+        logger.error("%s was not started again: %s", entry.session.name, error)
 
 
 async def _start_again(runs: Runs, entry: Entry) -> None:

@@ -54,6 +54,7 @@ class Session:
     description: str = ""
     agent: str = ""
     workspace_id: str = ""
+    queue: bool = False
     host: HostKind = HostKind.LOCAL
     image: str = ""
     shell: bool = False
@@ -125,6 +126,42 @@ class Certificate:
     complete: bool = False
 
 
+@dataclass(frozen=True)
+class Place:
+    """A session's place in a workspace, or in the queue for one; the process that took it for the session."""
+
+    session_id: str
+    run: int
+    taker: Process
+    taken_at: int
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A directory that sessions work in, and who holds its slots: 0 slots are as many as anybody wants."""
+
+    id: str
+    name: str
+    directory: str
+    created_at: int
+    slots: int = 0
+    repository: str = ""
+    branch: str = ""
+    made_branch: bool = False
+    base: str = ""
+    being_made: bool = False
+    copied: dict[str, str] = field(default_factory=dict)
+    holders: list[Place] = field(default_factory=list)
+    queue: list[Place] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which set-up commands the user has allowed in which repository."""
+
+    commands: dict[str, list[str]] = field(default_factory=dict)
+
+
 # The names that files use where Python's own words are in the way.
 _KEYS = {"from_state": "from", "to_state": "to"}
 
@@ -144,6 +181,8 @@ def _plain(value: Any) -> Any:
         return {_KEYS.get(f.name, f.name): _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value
 
 

@@ -5,9 +5,8 @@ import difflib
 import secrets
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from amuxd.agents import Agent, OnExit
 from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
@@ -41,6 +40,7 @@ class Entry:
     attached: int = 0
     keeps_terminal: bool = False
     looked_in_vain: bool = False
+    workspace_exists: bool = True
     activity_at: int = 0
     activity_hash: int = 0
     checked_at: int = 0
@@ -57,14 +57,13 @@ class Entry:
 
     @property
     def situation(self) -> Situation:
-        state = self.state.state
         return Situation(
-            state,
+            self.state.state,
             self.state.run,
             stays_after_success=self.agent is not None
             and self.agent.on_exit is OnExit.STAY
             and not self.why_not_resumable,
-            workspace_exists=state is not State.ORPHANED or Path(self.session.directory).is_dir(),
+            workspace_exists=self.workspace_exists,
             resumable=not self.why_not_resumable,
         )
 
@@ -138,11 +137,7 @@ class Registry:
         return self._entries.get(session_id)
 
     def new_id(self) -> str:
-        while True:
-            rest = (secrets.choice(_LETTERS + string.digits) for _ in range(_ID_LENGTH - 1))
-            session_id = secrets.choice(_LETTERS) + "".join(rest)
-            if session_id not in self._entries and session_id not in self.not_readable:
-                return session_id
+        return fresh_id({*self._entries, *self.not_readable})
 
     def promise_name(self, wanted: str, command: str) -> str:
         """The name is kept for the caller until forget_promise(); without a wish it is the command's."""
@@ -208,6 +203,14 @@ def _not_found(word: str, entries: Iterable[Entry | NotReadable]) -> str:
 
 def _speakable(text: str) -> str:
     return "".join(c for c in text if c.isprintable()).strip()[:LONGEST_NAME]
+
+
+def fresh_id(taken: Collection[str]) -> str:
+    while True:
+        rest = (secrets.choice(_LETTERS + string.digits) for _ in range(_ID_LENGTH - 1))
+        fresh = secrets.choice(_LETTERS) + "".join(rest)
+        if fresh not in taken:
+            return fresh
 
 
 def check_name(name: str) -> None:

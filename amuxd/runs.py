@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from amuxd import conversations, inotify, processes, states
 from amuxd.attending import Attending
@@ -17,11 +18,11 @@ from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
 from amuxd.parking import Parking
-from amuxd.records import Certificate
+from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
+from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -29,10 +30,26 @@ logger = logging.getLogger(__name__)
 # How long a killed process may take to go.
 KILLED = 10.0
 
+_BEING_ENDED = {State.STOPPING, State.ORPHANED}
+
+
+class Places(Protocol):
+    """Where there is room for a run."""
+
+    def slot(self, entry: Entry, run: int) -> AbstractAsyncContextManager[bool]:
+        """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
+
+    async def look(self, entry: Entry) -> None: ...
+
+    def of(self, entry: Entry) -> Workspace | None: ...
+
 
 class Runs:
-    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch, settings: Settings) -> None:
+    def __init__(
+        self, supervisor: Supervisor, host: Host, watch: Watch, places: Places, settings: Settings
+    ) -> None:
         self.supervisor = supervisor
+        self.places = places
         self.host = host
         self.settings = settings
         self.parking = Parking(self)
@@ -52,8 +69,13 @@ class Runs:
 
     async def start(self, entry: Entry) -> None:
         async with self._operation(entry):
-            await self.supervisor.request(entry, states.StartRequested(), "start", USER)
-            await self.bring_up(entry)
+            if decide(entry.situation, states.StartRequested()) is None:
+                raise impossible(entry, "start")
+            async with self.places.slot(entry, entry.state.run) as has_slot:
+                if has_slot:
+                    await self.supervisor.request(entry, states.StartRequested(), "start", USER)
+            if has_slot:
+                await self.bring_up(entry)
 
     def configure(self, settings: Settings) -> None:
         self.settings = settings
@@ -73,6 +95,7 @@ class Runs:
             await self.parking.bring_back(entry)
             return
         async with self._operation(entry):
+            await self._look_at_place(entry)
             if decide(entry.situation, states.RestartRequested(resume=True)) and entry.why_not_resumable:
                 raise NotResumable(
                     f"{entry.session.name} cannot be resumed: {entry.why_not_resumable}; "
@@ -84,18 +107,28 @@ class Runs:
         self, entry: Entry, fact: states.RestartRequested, verb: str, by: str, **changes: Any
     ) -> None:
         """Run n + 1, with what it needs of run n. Whoever calls holds the session's operation."""
-        if decide(entry.situation, fact):
-            await self._settled(entry)
+        await self._look_at_place(entry)
+        if decide(entry.situation, fact) is None:
+            raise impossible(entry, verb)
+        await self._settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
         fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
         fresh |= {"command": None, "server": None, "started_at": 0, "resuming": fact.resume, **changes}
-        await self.supervisor.request(entry, fact, verb, by, **fresh)
-        entry.activity_at = entry.activity_hash = 0
+        async with self.places.slot(entry, entry.state.run + 1) as has_slot:
+            await self.supervisor.request(entry, fact, verb, by, **fresh)
+            entry.activity_at = entry.activity_hash = 0
+            if has_slot:
+                await self.supervisor.apply(entry, states.StartRequested(), by)
         if entry.keeps_terminal and not entry.attached:
             await self.tear_down(entry)
         self._let_go_of_shell(entry)
-        await self.supervisor.apply(entry, states.StartRequested(), by)
-        await self.bring_up(entry)
+        if has_slot:
+            await self.bring_up(entry)
+
+    async def _look_at_place(self, entry: Entry) -> None:
+        """It may be back, and nothing tells of that where no workspace is known any more."""
+        if entry.state.state is State.ORPHANED:
+            await self.places.look(entry)
 
     async def launch(self, entry: Entry, resuming: bool) -> tuple[Home, str]:
         """The command at its gate, and the conversation that it will be in."""
@@ -304,7 +337,7 @@ class Runs:
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
         run = entry.state.run
-        if entry.state.state is not State.STOPPING and not entry.parked:
+        if entry.state.state not in _BEING_ENDED and not entry.parked:
             await self._tell_end(entry, await self.host.end_of(entry.session, run, home), run)
 
     async def _tell_end(self, entry: Entry, end: End, run: int) -> None:

@@ -211,6 +211,17 @@ class Supervisor:
         for listener in self._listeners:
             listener.attention_changed(entry)
 
+    async def explain(self, entry: Entry, state: State, reason: str) -> None:
+        """Says anew why a session is still in a state, unless it has left it meanwhile."""
+        await self._wholly(self._explain(entry, state, reason))
+
+    async def _explain(self, entry: Entry, state: State, reason: str) -> None:
+        async with entry.writing:
+            if entry.state.state is not state or entry.state.reason == reason:
+                return
+            await self._replace(entry, {"reason": reason})
+        self.changed(entry, "Reason")
+
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
         return replace(
             entry.state,

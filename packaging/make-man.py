@@ -45,6 +45,17 @@ AMUX_FILES = [
     ),
     ("$XDG_STATE_HOME/amux/sessions/ID/runs/N/output.log", "All that the terminal printed in run N."),
     ("$XDG_STATE_HOME/amux/sessions/ID/runs/N/exit.json", "The death certificate of run N."),
+    ("$XDG_STATE_HOME/amux/workspaces/ID.json", "What a workspace is, who holds its slots and who waits."),
+    (
+        "$XDG_STATE_HOME/amux/worktrees/REPOSITORY/NAME/",
+        "The worktrees, unless configured otherwise.",
+    ),
+    (
+        "$XDG_CONFIG_HOME/amux/config.toml",
+        "Settings, all optional. [sessions]: log_cap, stop_grace. [workspaces]: directory (where worktrees "
+        "are made), copy (files that git does not keep, brought along into each), setup (a command to run "
+        "in each new worktree, or a table of them by repository; run only once it was allowed).",
+    ),
     ("$XDG_RUNTIME_DIR/amux/", "Sockets, for as long as the user is logged in."),
 ]
 
@@ -81,6 +92,12 @@ def _amux() -> Iterator[str]:
 
 
 def _command(name: str, command: click.Command) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        yield f".SS {_text(f'amux {name}')}"
+        yield from _paragraphs(command.help or "")
+        for below in command.commands.values():
+            yield from _command(f"{name} {below.name}", below)
+        return
     arguments = [_argument(param) for param in command.params if isinstance(param, click.Argument)]
     options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
     synopsis = " ".join(["amux", name, *(["[OPTIONS]"] if options else []), *arguments])
@@ -127,7 +144,8 @@ def _interfaces() -> Iterator[str]:
     yield from _paragraphs(
         "amuxd(8) is on the session bus as org.amux.Amux1, and is started by a call to that name. "
         "/org/amux/Amux1 has org.amux.Amux1.Manager and org.freedesktop.DBus.ObjectManager; each session is "
-        "an object at /org/amux/Amux1/sessions/ID with org.amux.Amux1.Session. Of these interfaces nothing "
+        "an object at /org/amux/Amux1/sessions/ID with org.amux.Amux1.Session, and each workspace one at "
+        "/org/amux/Amux1/workspaces/ID with org.amux.Amux1.Workspace. Of these interfaces nothing "
         "is taken away and nothing changes its meaning; what is new is added.\n\n"
         "Below, the types are those of the D-Bus specification; a property changes with a PropertiesChanged "
         "signal unless it says otherwise."

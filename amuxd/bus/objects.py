@@ -1,8 +1,10 @@
 """The manager, the sessions and the log control, as others see them on the bus."""
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from amuxd import __version__, conversations, journal
@@ -10,10 +12,12 @@ from amuxd.bus.interface import load, snake
 from amuxd.bus.options import nothing_left, session_from, take
 from amuxd.bus.server import Server
 from amuxd.bus.values import Typed
+from amuxd.bus.workspaces import Shelf
+from amuxd.bus.workspaces import path_of as path_of_workspace
 from amuxd.cleaning import clean
-from amuxd.errors import InvalidArgument, InvalidTransition, LaunchFailed
+from amuxd.errors import InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
-from amuxd.records import Certificate
+from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
@@ -99,8 +103,11 @@ class Announcer:
 class ManagerObject:
     interface = MANAGER
 
-    def __init__(self, runs: Runs, server: Server, mode: str, reload: Callable[[], None]) -> None:
+    def __init__(
+        self, runs: Runs, server: Server, shelf: Shelf, mode: str, reload: Callable[[], None]
+    ) -> None:
         self._runs = runs
+        self._shelf = shelf
         self._supervisor = runs.supervisor
         self._server = server
         self._mode = mode
@@ -125,9 +132,17 @@ class ManagerObject:
         options = dict(options)
         start = take(options, "start", bool, True)
         name = take(options, "name", str, "")
+        workspace = self._workspace_of(options)
+        queue = take(options, "queue", bool, False)
+        if queue and workspace is None:
+            raise InvalidArgument("only a session with a workspace can wait for a slot")
         registry = self._supervisor.registry
         agents = self._runs.settings.agents
         session = session_from(registry.new_id(), command, options, agents)
+        if workspace is not None:
+            session = replace(session, workspace_id=workspace.id, queue=queue)
+            if start and not queue:
+                await self._shelf.workspaces.refuse_busy(workspace)
         promised = registry.promise_name(name, session.agent or command[0])
         try:
             session = replace(session, name=promised)
@@ -135,10 +150,36 @@ class ManagerObject:
         finally:
             registry.forget_promise(promised)
         if start:
-            # A command that cannot be started leaves a session that says why.
-            with contextlib.suppress(LaunchFailed):
-                await self._runs.start(entry)
+            try:
+                # A command that cannot be started leaves a session that says why.
+                with contextlib.suppress(LaunchFailed):
+                    await self._runs.start(entry)
+            except WorkspaceBusy:
+                # Somebody was faster; what was refused leaves nothing.
+                await self._runs.remove(entry, force=False)
+                raise
         return path_of(entry.id)
+
+    def _workspace_of(self, options: dict[str, Any]) -> Workspace | None:
+        """The one that is asked for; the directory is then its own, or one in it."""
+        name = take(options, "workspace", str, "")
+        if not name:
+            return None
+        workspace = self._shelf.workspaces.find(name)
+        directory = os.path.normpath(Path(workspace.directory) / take(options, "cwd", str, ""))
+        if not Path(directory).is_relative_to(workspace.directory):
+            raise InvalidArgument(f"{directory} does not lie in the workspace {workspace.name}")
+        options["cwd"] = directory
+        return workspace
+
+    async def add_workspace(self, name: str, options: dict[str, Any]) -> str:
+        return await self._shelf.add(name, options)
+
+    async def get_workspace(self, name: str) -> str:
+        return path_of_workspace(self._shelf.workspaces.find(name))
+
+    async def list_workspaces(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
+        return await self._shelf.list(filter)
 
     async def get_session(self, name: str) -> str:
         return path_of(self._supervisor.registry.find(name).id)
@@ -147,12 +188,13 @@ class ManagerObject:
         wanted = dict(filter)
         states = take(wanted, "states", list, [])
         archived = take(wanted, "archived", bool, False) or State.ARCHIVED in states
-        workspace = take(wanted, "workspace", str, "")
+        word = take(wanted, "workspace", str, "")
         properties = take(wanted, "properties", list, None)
         nothing_left(wanted, "filter")
         for state in states:
             if state not in set(State):
                 raise InvalidArgument(f"there is no state {state!r}")
+        workspace = self._shelf.workspaces.find(word).id if word else ""
         registry = self._supervisor.registry
         chosen = [
             entry
@@ -333,7 +375,8 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Unit": lambda r, e: r.host.unit(e.id),
     "LogPath": lambda r, e: str(r.supervisor.store.log(e.id, e.state.run)),
     "Command": lambda _, e: conversations.command(e),
-    "Workspace": lambda _, e: "/",
+    "Workspace": lambda r, e: path_of_workspace(r.places.of(e)),
+    "WorkspaceName": lambda r, e: workspace.name if (workspace := r.places.of(e)) else "",
     "State": lambda _, e: e.state.state.value,
     "Reason": lambda _, e: e.state.reason,
     "StateChangedUSec": lambda _, e: e.state.state_changed_at,

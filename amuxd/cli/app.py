@@ -31,6 +31,7 @@ COMMANDS = {
     "badge": ("badging", "Print how many sessions there are, for a bar."),
     "report": ("hooking", "Tell amux that a session waits for a person."),
     "hooks": ("hooking", "Print what makes an agent report to amux."),
+    "ws": ("workspaces", "Make, list and remove workspaces."),
     "completion": ("completing", "Print the completion script of a shell."),
 }
 

@@ -61,6 +61,24 @@ class Client:
     def sessions(self, **only: tuple[str, Any]) -> list[tuple[str, Properties]]:
         return cast("list[tuple[str, Properties]]", self.manager("ListSessions", "a{sv}", only)[0])
 
+    def workspace(
+        self, path: str, member: str, signature: str = "", *body: Any, timeout: float | None = None
+    ) -> tuple[Any, ...]:
+        address = DBusAddress(path, paths.BUS_NAME, paths.WORKSPACE_INTERFACE)
+        return self._call(address, member, signature, *body, timeout=timeout)
+
+    def find_workspace(self, name: str) -> str:
+        return cast(str, self.manager("GetWorkspace", "s", name)[0])
+
+    def workspace_properties(self, path: str) -> Properties:
+        address = DBusAddress(path, paths.BUS_NAME, PROPERTIES_INTERFACE)
+        return plain(self._call(address, "GetAll", "s", paths.WORKSPACE_INTERFACE)[0])
+
+    def workspaces(self) -> list[Properties]:
+        """Each with a "Status": what git says of it."""
+        found = self.manager("ListWorkspaces", "a{sv}", {"status": ("b", True)}, timeout=LONG)[0]
+        return [properties | {"Status": plain(properties["Status"])} for _, properties in found]
+
     def certificate(self, path: str, run: int) -> Properties:
         return plain(self.session(path, "Certificate", "u", run)[0])
 

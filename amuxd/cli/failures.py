@@ -22,8 +22,12 @@ NOT_UNDERSTOOD = frozenset(
 _CODES = {
     "NoSuchSession": NO_SUCH_SESSION,
     "Ambiguous": NO_SUCH_SESSION,
+    "NoSuchWorkspace": NO_SUCH_SESSION,
     "InvalidTransition": NOT_POSSIBLE,
     "NotResumable": NOT_POSSIBLE,
+    "WorkspaceBusy": NOT_POSSIBLE,
+    "WorkspaceDirty": NOT_POSSIBLE,
+    "SetupNotAllowed": NOT_POSSIBLE,
     "InvalidArgument": WRONG_USAGE,
     "InvalidName": WRONG_USAGE,
 }
@@ -115,7 +119,8 @@ def _explain_remote(problem: RemoteError) -> Failure:
     message = problem.message.rstrip(".\n") or problem.name
     if problem.name.startswith(PREFIX):
         code = _CODES.get(problem.name.removeprefix(PREFIX), DID_NOT_WORK)
-        return Failure(message, "amux ls -a" if code == NO_SUCH_SESSION else "", code)
+        hint = "amux ws ls" if problem.name.endswith(".NoSuchWorkspace") else "amux ls -a"
+        return Failure(message, hint if code == NO_SUCH_SESSION else "", code)
     if problem.name == UNKNOWN_OBJECT:
         return Failure("the session was removed", exit_code=NO_SUCH_SESSION)
     if problem.name == NO_REPLY:

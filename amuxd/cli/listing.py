@@ -16,7 +16,7 @@ _NEEDED = [
     "Name",
     "Description",
     "Agent",
-    "Workspace",
+    "WorkspaceName",
     "State",
     "Reason",
     "StateChangedUSec",
@@ -45,9 +45,10 @@ _LATEST = 0.5
     type=click.Choice(sessions.STATES),
     help="Only sessions in this state; may be given again.",
 )
+@click.option("-w", "--workspace", metavar="W", help="Only sessions in this workspace.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects, with every property.")
 @click.option("--watch", is_flag=True, help="Show the list again at every change, until Ctrl-C.")
-def ls(archived: bool, states: tuple[str, ...], as_json: bool, watch: bool) -> None:
+def ls(archived: bool, states: tuple[str, ...], workspace: str | None, as_json: bool, watch: bool) -> None:
     """List the sessions.
 
     In a pipe: a line of headings, then a line a session, the columns separated by a tab, a dash where there
@@ -59,6 +60,8 @@ def ls(archived: bool, states: tuple[str, ...], as_json: bool, watch: bool) -> N
         only["archived"] = ("b", True)
     if states:
         only["states"] = ("as", list(states))
+    if workspace:
+        only["workspace"] = ("s", workspace)
     if not as_json:
         only["properties"] = ("as", _NEEDED)
     client = Client()
@@ -70,7 +73,8 @@ def ls(archived: bool, states: tuple[str, ...], as_json: bool, watch: bool) -> N
     elif found:
         print("\n".join(_table(found)))
     elif render.is_terminal():
-        chosen = "no such sessions" if states else "no sessions yet: start one with amux run COMMAND"
+        some = states or workspace
+        chosen = "no such sessions" if some else "no sessions yet: start one with amux run COMMAND"
         print(chosen, file=sys.stderr)
 
 

@@ -28,6 +28,9 @@ _WEIGHTS = click.IntRange(1, 10000)
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Where to run it; here otherwise.",
 )
+@click.option("-w", "--workspace", metavar="W", help="Run it in this workspace.")
+@click.option("--create", is_flag=True, help="Make the workspace if there is none of that name.")
+@click.option("--queue", is_flag=True, help="Wait for a slot in the workspace if all are taken.")
 @click.option("--shell", is_flag=True, help="In a shell, which stays open afterwards.")
 @click.option(
     "--resume",
@@ -63,11 +66,16 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     """
     if attach and wait:
         raise WrongUsage("--attach and --wait do not go together", "amux run --attach, or amux run --wait")
+    _check_workspace(given)
     words = list(command)
     if not words and not given["agent"]:
         words = [os.environ.get("SHELL") or "/bin/sh"]
     options = _options(given, has_command=bool(command))
     client = Client()
+    if given["workspace"]:
+        from amuxd.cli.workspaces import ensure
+
+        ensure(client, given["workspace"], given["create"])
     if wait:
         # Before it is created: it may end before the call returns.
         client.subscribe()
@@ -96,13 +104,25 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
     return 0
 
 
+def _check_workspace(given: dict[str, Any]) -> None:
+    if given["workspace"] and given["directory"]:
+        raise WrongUsage("-w and -C do not go together", "amux run -w WORKSPACE, or amux run -C DIR")
+    for option in ("create", "queue"):
+        if given[option] and not given["workspace"]:
+            raise WrongUsage(f"--{option} needs a workspace", f"amux run -w WORKSPACE --{option}")
+
+
 def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, Any]]:
-    options = {
-        "cwd": ("s", str(_directory(given["directory"]))),
+    options: dict[str, tuple[str, Any]] = {
         "env": ("a{ss}", environment(given["assignments"])),
         # A shell alone stays open as it is.
         "shell": ("b", given["shell"] and has_command),
     }
+    if given["workspace"]:
+        options["workspace"] = ("s", given["workspace"])
+        options["queue"] = ("b", given["queue"])
+    else:
+        options["cwd"] = ("s", str(_directory(given["directory"])))
     signatures = {
         "name": "s",
         "description": "s",
@@ -133,6 +153,9 @@ def _directory(given: Path | None) -> Path:
 def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
     if quiet:
         print(session["Id"])
+        return
+    if session["State"] == "created":
+        print(harmless(f"created {sessions.label(session)}: {session['Reason']}"))
         return
     print(harmless(f"started {sessions.label(session)}"))
     if hint and render.is_terminal() and session["State"] == "running":

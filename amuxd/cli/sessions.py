@@ -32,6 +32,7 @@ _NOTHING = {
     "Agent": "",
     "Unit": "",
     "Workspace": "/",
+    "WorkspaceName": "",
     "Pid": 0,
     "ParkedUSec": 0,
     "StartedUSec": 0,
@@ -120,7 +121,7 @@ def since(microseconds: int, now: float) -> str:
 
 
 def workspace(session: Properties) -> str:
-    return str(session.get("Workspace", "/")).rpartition("/")[2]
+    return str(session.get("WorkspaceName", ""))
 
 
 def as_json(session: Properties) -> dict[str, Any]:

@@ -306,7 +306,7 @@ def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "_append", refuse)
+        patch.setattr(files, "append", refuse)
         store.change(first, replace(second, changed_for="test"), a_line(second))
         with pytest.raises(StoreError, match="No space left"):
             store.change(second, third, a_line(third))
@@ -346,7 +346,7 @@ def test_a_history_that_cannot_be_mended_now_keeps_no_session_from_being_read(
     def refuse(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(store_module, "_append", refuse)
+    monkeypatch.setattr(files, "append", refuse)
     assert store.load("abc123") == Known(a_session(), second, None)
 
 

@@ -1,0 +1,165 @@
+"""The workspaces, as others see them on the bus."""
+
+from typing import Any
+
+from amuxd.bus.interface import load
+from amuxd.bus.options import nothing_left, take
+from amuxd.bus.server import PropertyMap, Server, Typed
+from amuxd.bus.values import variant
+from amuxd.errors import InvalidArgument, SetupNotAllowed
+from amuxd.paths import SESSION_INTERFACE, SESSIONS_PATH, WORKSPACE_INTERFACE, WORKSPACES_PATH
+from amuxd.records import Workspace
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.making import Asked, Maker
+from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.telling import Teller, Told, described
+
+WORKSPACE = load(WORKSPACE_INTERFACE)
+_MOVING = ("Holders", "Queue", "Presence")
+
+
+def path_of(workspace: Workspace | None) -> str:
+    return f"{WORKSPACES_PATH}/{workspace.id}" if workspace else "/"
+
+
+class WorkspaceAnnouncer:
+    """Tells the bus of workspaces that come, go and change."""
+
+    def __init__(self, server: Server, shelf: "Shelf") -> None:
+        self._server = server
+        self._shelf = shelf
+
+    def workspace_appeared(self, workspace: Workspace) -> None:
+        self._shelf.export(workspace)
+
+    def workspace_disappeared(self, workspace: Workspace) -> None:
+        self._server.unexport(path_of(workspace))
+        for entry in self._shelf.workspaces.sessions_in(workspace):
+            path = f"{SESSIONS_PATH}/{entry.id}"
+            self._server.changed(path, SESSION_INTERFACE, ("Workspace", "WorkspaceName"))
+
+    def workspace_changed(self, workspace: Workspace) -> None:
+        self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, _MOVING)
+
+
+class Shelf:
+    """What the manager does with workspaces."""
+
+    def __init__(self, server: Server, runs: Runs, workspaces: Workspaces, maker: Maker) -> None:
+        self.workspaces = workspaces
+        self._server = server
+        self._runs = runs
+        self._maker = maker
+        self._teller = Teller()
+
+    def export(self, workspace: Workspace, announce: bool = True) -> None:
+        shown = WorkspaceObject(workspace.id, self.workspaces, self._maker, self._teller, self._runs)
+        self._server.export(path_of(workspace), shown, announce=announce)
+
+    async def add(self, name: str, options: dict[str, Any]) -> str:
+        options = dict(options)
+        asked = Asked(
+            name,
+            path=take(options, "path", str, ""),
+            repository=take(options, "repo", str, ""),
+            branch=take(options, "branch", str, ""),
+            base=take(options, "base", str, ""),
+            slots=take(options, "slots", int, 0),
+        )
+        nothing_left(options, "option")
+        if bool(asked.path) == bool(asked.repository):
+            raise InvalidArgument("a workspace is either a path or a worktree of a repo")
+        if asked.path and (asked.branch or asked.base):
+            raise InvalidArgument("a directory is taken as it is: branch and base are for worktrees")
+        if asked.repository and not asked.repository.startswith("/"):
+            raise InvalidArgument(f"the repository must be absolute, and {asked.repository!r} is not")
+        if any("\0" in word for word in (asked.path, asked.repository, asked.branch, asked.base)):
+            raise InvalidArgument("neither names nor paths can hold NUL")
+        return path_of(await self._maker.add(asked))
+
+    async def list(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
+        wanted = dict(filter)
+        with_status = take(wanted, "status", bool, False)
+        nothing_left(wanted, "filter")
+        shown = list(self.workspaces)
+        told = await self._teller.all(shown) if with_status else [Told()] * len(shown)
+        listed: list[tuple[str, object]] = []
+        for workspace, status in zip(shown, told, strict=True):
+            # It may have been removed while git was asked.
+            if self.workspaces.get(workspace.id) is None:
+                continue
+            values: PropertyMap = self._server.property_map(path_of(workspace), WORKSPACE_INTERFACE)
+            if with_status:
+                values["Status"] = variant("a{sv}", _typed(status))
+            listed.append((path_of(workspace), values))
+        return listed
+
+
+class WorkspaceObject:
+    interface = WORKSPACE
+
+    def __init__(
+        self, workspace_id: str, workspaces: Workspaces, maker: Maker, teller: Teller, runs: Runs
+    ) -> None:
+        self._id = workspace_id
+        self._workspaces = workspaces
+        self._maker = maker
+        self._teller = teller
+        self._runs = runs
+
+    @property
+    def _workspace(self) -> Workspace:
+        workspace = self._workspaces.get(self._id)
+        assert workspace is not None
+        return workspace
+
+    def get_property(self, name: str) -> object:
+        workspace = self._workspace
+        match name:
+            case "Id" | "Name" | "Directory" | "Repository" | "Branch" | "Slots":
+                return getattr(workspace, name.lower())
+            case "Holders":
+                return [place.session_id for place in workspace.holders]
+            case "Queue":
+                return [place.session_id for place in workspace.queue]
+            case "Presence":
+                return self._workspaces.presence.get(workspace.id, Presence.UNKNOWN).value
+            case "CreatedUSec":
+                return workspace.created_at
+            case "SetupCommand":
+                return self._maker.setup_of(workspace)
+            case "SetupAllowed":
+                return self._maker.is_allowed(workspace)
+        raise LookupError(name)
+
+    async def status(self) -> dict[str, Typed]:
+        return _typed(await self._teller.one(self._workspace))
+
+    async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+        options = dict(options)
+        force = take(options, "force", bool, False)
+        nothing_left(options, "option")
+        removed = await self._maker.remove(self._workspace, force)
+        return removed.lost, removed.kept
+
+    async def setup(self, options: dict[str, Any]) -> str:
+        options = dict(options)
+        allow = take(options, "allow", bool, False)
+        environment = take(options, "env", dict, {})
+        nothing_left(options, "option")
+        workspace = self._workspace
+        command = self._maker.setup_of(workspace)
+        if not command:
+            raise InvalidArgument(f"there is no set-up command for {workspace.repository or workspace.name}")
+        if allow:
+            await self._maker.allow(workspace)
+        if not self._maker.is_allowed(workspace):
+            raise SetupNotAllowed(f"nobody has allowed {command!r} in {workspace.repository} yet")
+        entry: Entry = await self._maker.set_up(workspace, environment)
+        return f"{SESSIONS_PATH}/{entry.id}"
+
+
+def _typed(told: Told) -> dict[str, Typed]:
+    return {name: Typed(kind, value) for name, (kind, value) in described(told).items()}

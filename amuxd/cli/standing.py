@@ -1,0 +1,89 @@
+"""How workspaces stand, for people to read."""
+
+import time
+
+from amuxd.cli import render, sessions
+from amuxd.cli.client import Properties
+from amuxd.cli.text import harmless
+
+_COLUMNS = ("WORKSPACE", "NAME", "BRANCH", "AHEAD", "BEHIND", "CHANGES", "SESSIONS", "DIRECTORY")
+_SHOWN = 5
+
+
+def table(found: list[Properties]) -> list[str]:
+    rows = render.Table(
+        _COLUMNS, yielding=("DIRECTORY", "BRANCH", "NAME"), colour_of={"WORKSPACE": lambda _: "36"}
+    )
+    for workspace in found:
+        status = workspace.get("Status", {})
+        rows.add(
+            workspace["Id"],
+            workspace["Name"],
+            status.get("branch") or ("(detached)" if status.get("head") else workspace["Branch"]),
+            str(status.get("ahead") or ""),
+            str(status.get("behind") or ""),
+            "missing" if "error" in status else _changes(status),
+            _occupied(workspace),
+            workspace["Directory"],
+        )
+    return rows.lines()
+
+
+def _changes(status: Properties) -> str:
+    counted = [
+        (len(status.get("uncommitted", [])), "uncommitted"),
+        (len(status.get("untracked", [])), "untracked"),
+    ]
+    return ", ".join(f"{number} {what}" for number, what in counted if number)
+
+
+def _occupied(workspace: Properties) -> str:
+    holders, waiting = len(workspace["Holders"]), len(workspace["Queue"])
+    slots = f"{holders}/{workspace['Slots']}" if workspace["Slots"] else str(holders or "")
+    return f"{slots} (+{waiting})" if waiting else slots
+
+
+def description(workspace: Properties, inside: list[Properties]) -> list[str]:
+    status = workspace["Status"]
+    by_id = {session["Id"]: sessions.label(session) for session in inside}
+    now = time.time()
+    rows = [
+        ("Workspace", f"{workspace['Name']} ({workspace['Id']})"),
+        ("Directory", workspace["Directory"]),
+        ("Problem", status.get("error", "")),
+        ("Repository", workspace["Repository"]),
+        ("Branch", _branch(workspace, status)),
+        ("Uncommitted", _files(status.get("uncommitted", []))),
+        ("Untracked", _files(status.get("untracked", []))),
+        ("Unpushed", _commits(status.get("unpushed", 0))),
+        ("Stashes", str(status.get("stashes") or "")),
+        ("Under way", status.get("operation", "")),
+        ("Slots", f"{len(workspace['Holders'])} of {workspace['Slots'] or 'any number'} taken"),
+        ("Held by", ", ".join(by_id.get(key, key) for key in workspace["Holders"])),
+        ("Waiting", ", ".join(by_id.get(key, key) for key in workspace["Queue"])),
+        ("Sessions", ", ".join(f"{sessions.label(s)} {s['State']}" for s in inside)),
+        ("Set-up", _setup(workspace)),
+        ("Created", f"{sessions.since(workspace['CreatedUSec'], now)} ago"),
+    ]
+    return [f"{name + ':':<12} {harmless(value)}" for name, value in rows if value]
+
+
+def _branch(workspace: Properties, status: Properties) -> str:
+    branch = status.get("branch") or ("(detached)" if status.get("head") else workspace["Branch"])
+    counted = [f"{status[way]} {way}" for way in ("ahead", "behind") if status.get(way)]
+    against = status.get("upstream") or "its base"
+    return f"{branch}, {' and '.join(counted)} of {against}" if counted else branch
+
+
+def _files(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _commits(number: int) -> str:
+    return f"{number} commit{'s' if number > 1 else ''} on no other branch and no remote" if number else ""
+
+
+def _setup(workspace: Properties) -> str:
+    command = workspace["SetupCommand"]
+    return command if workspace["SetupAllowed"] or not command else f"{command} (not allowed yet)"

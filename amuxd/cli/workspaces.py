@@ -1,0 +1,193 @@
+"""amux ws add, ls, show, setup and rm"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amuxd.cli import failures, render, sessions, standing
+from amuxd.cli.client import LONG, Client, Properties, plain
+from amuxd.cli.environment import environment
+from amuxd.cli.failures import Failure, RemoteError, WrongUsage
+from amuxd.cli.text import harmless
+from amuxd.errors import PREFIX
+
+_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+_name = click.argument("name", metavar="W")
+
+
+@click.group()
+def ws() -> None:
+    """Workspaces: directories that sessions work in, one beside the other.
+
+    W is a workspace's name, its id, or the beginning of its id.
+    """
+
+
+@ws.command()
+@click.argument("name")
+@click.option("--repo", metavar="DIR", type=_DIRECTORY, help="The repository; the one around here otherwise.")
+@click.option("--branch", metavar="BRANCH", help="A new branch or an existing one; NAME otherwise.")
+@click.option("--base", metavar="COMMIT", help="What a new branch begins from; where you are otherwise.")
+@click.option("--path", metavar="DIR", type=_DIRECTORY, help="Take this directory as it is: no worktree.")
+@click.option("--slots", metavar="N", type=click.IntRange(1), help="How many sessions can be live in it.")
+@click.option("--allow-setup", is_flag=True, help="Run the repository's set-up command without asking.")
+@click.option("--no-setup", is_flag=True, help="Do not run it.")
+def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given: Any) -> None:
+    """Make a worktree of a git repository, on a branch of its own, for sessions to work in."""
+    if path and any(given[option] for option in ("repo", "branch", "base")):
+        raise WrongUsage("--path takes a directory as it is: it has no --repo, --branch or --base")
+    client = Client()
+    found = make(client, name, path, allow_setup, not no_setup, **given)
+    print(harmless(f"added {name}: {found['Directory']}"))
+
+
+def make(
+    client: Client,
+    name: str,
+    path: Path | None = None,
+    allow_setup: bool = False,
+    with_setup: bool = True,
+    **given: Any,
+) -> Properties:
+    """The workspace, set up; Failure where its set-up failed."""
+    options: dict[str, tuple[str, Any]] = {}
+    if path:
+        options["path"] = ("s", str(path.absolute()))
+    else:
+        options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
+    for option in ("branch", "base"):
+        if given.get(option):
+            options[option] = ("s", given[option])
+    if given.get("slots"):
+        options["slots"] = ("u", given["slots"])
+    where = client.manager("AddWorkspace", "sa{sv}", name, options, timeout=LONG)[0]
+    found = client.workspace_properties(where)
+    if with_setup and found["SetupCommand"]:
+        _set_up_if_allowed(client, where, found, allow_setup)
+    return found
+
+
+def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: bool) -> None:
+    command = found["SetupCommand"]
+    if not found["SetupAllowed"] and not allow:
+        if not (sys.stdin.isatty() and render.is_terminal()):
+            print(harmless(f"amux: not set up: nobody has allowed {command!r} yet"), file=sys.stderr)
+            print(harmless(f"      amux ws setup --allow {found['Id']}"), file=sys.stderr)
+            return
+        question = f"Run {command!r} in it, and from now on in each new worktree of {found['Repository']}?"
+        allow = click.confirm(harmless(question))
+        if not allow:
+            return
+    _set_up(client, where, found, allow)
+
+
+def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
+    from amuxd.cli.waiting import ends
+
+    client.subscribe()
+    options = {"allow": ("b", allow), "env": ("a{ss}", environment(()))}
+    session = client.workspace(where, "Setup", "a{sv}", options, timeout=LONG)[0]
+    properties = client.properties(session)
+    print(harmless(f"setting up {found['Name']}: {found['SetupCommand']}"), flush=True)
+    if ends(client, {session: sessions.label(properties)})[session]:
+        properties = client.properties(session)
+        for line in client.certificate(session, properties["Run"]).get("last_lines", []):
+            print(harmless(f"  {line}"), file=sys.stderr)
+        raise Failure(
+            f"the set-up of {found['Name']} failed: {properties['Reason']}", f"amux logs {properties['Id']}"
+        )
+
+
+@ws.command()
+@_name
+@click.option("--allow", is_flag=True, help="Allow the command, here and in new worktrees of the repository.")
+def setup(name: str, allow: bool) -> None:
+    """Run the set-up command that the configuration has for the workspace's repository."""
+    client = Client()
+    where = client.find_workspace(name)
+    _set_up(client, where, client.workspace_properties(where), allow)
+
+
+@ws.command()
+@click.option("--json", "as_json", is_flag=True, help="A list of objects, with every property.")
+def ls(as_json: bool) -> None:
+    """List the workspaces, with what git says of each.
+
+    AHEAD and BEHIND are against the upstream; SESSIONS is how many are live in it, of how many slots.
+    """
+    found = Client().workspaces()
+    if as_json:
+        render.print_json([_as_json(workspace) for workspace in found])
+    elif found:
+        print("\n".join(standing.table(found)))
+    elif render.is_terminal():
+        print("no workspaces yet: make one with amux ws add NAME", file=sys.stderr)
+
+
+@ws.command()
+@_name
+@click.option("--json", "as_json", is_flag=True, help="One object, with every property.")
+def show(name: str, as_json: bool) -> None:
+    """Tell everything about a workspace, and what its removal would throw away."""
+    client = Client()
+    where = client.find_workspace(name)
+    found = client.workspace_properties(where)
+    found["Status"] = plain(client.workspace(where, "Status")[0])
+    if as_json:
+        render.print_json(_as_json(found))
+        return
+    needed = ["Id", "Name", "State"]
+    inside = client.sessions(workspace=("s", found["Id"]), properties=("as", needed))
+    print("\n".join(standing.description(found, [session for _, session in inside])))
+
+
+@ws.command()
+@click.argument("names", metavar="W...", nargs=-1, required=True)
+@click.option("-f", "--force", is_flag=True, help="Throw away what is in it; it says first what that is.")
+def rm(names: Sequence[str], force: bool) -> int:
+    """Remove workspaces and their worktrees, unless that would lose work.
+
+    A directory that was given with --path stays where it is. With --force, commits can be had back from
+    refs/amux/removed/ in the repository.
+    """
+    client = Client()
+    code = 0
+    for name in dict.fromkeys(names):
+        try:
+            _remove(client, name, force)
+        except RemoteError as problem:
+            sys.stdout.flush()
+            told = failures.tell(problem)
+            code = code or told
+    return code
+
+
+def _remove(client: Client, name: str, force: bool) -> None:
+    where = client.find_workspace(name)
+    found = client.workspace_properties(where)
+    if force:
+        status = plain(client.workspace(where, "Status")[0])
+        for loss in status.get("lost", []) if found["Repository"] else []:
+            print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
+    _, kept = client.workspace(where, "Remove", "a{sv}", {"force": ("b", force)}, timeout=LONG)
+    print(harmless(f"removed {found['Name']}"))
+    for what in kept:
+        print(harmless(f"  kept {what}"))
+
+
+def ensure(client: Client, name: str, create: bool) -> None:
+    """For amux run: the workspace is there, or made now if that is wanted."""
+    try:
+        client.find_workspace(name)
+    except RemoteError as problem:
+        if problem.name != PREFIX + "NoSuchWorkspace" or not create:
+            raise
+        make(client, name)
+
+
+def _as_json(workspace: Properties) -> dict[str, Any]:
+    status: dict[str, Any] = workspace.get("Status", {})
+    return {sessions.snake_case(key): value for key, value in workspace.items() if key != "Status"} | status

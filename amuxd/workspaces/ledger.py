@@ -1,0 +1,139 @@
+"""The workspaces on disk: what each is, who holds its slots and who waits, counted under a lock."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from amuxd import files, paths, processes
+from amuxd.records import Allowed, NotReadable, Place, Process, RunState, Workspace, to_text
+from amuxd.store import Store
+from amuxd.supervisor import now
+from amuxd.workspaces import slots
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UnreadableWorkspace:
+    """Left exactly as it is: an amuxd that can read it may come."""
+
+    id: str
+    why: str
+
+
+class Ledger:
+    def __init__(self, root: Path, store: Store, boot_id: str) -> None:
+        self._directory = paths.ensure_private(root / "workspaces")
+        self._allowed = paths.ensure_private(root) / "allowed.json"
+        self._store = store
+        self._boot_id = boot_id
+        self._me = processes.identify(os.getpid())
+        self._allowed_commands: dict[str, list[str]] = {}
+        self._taking: set[tuple[str, int]] = set()
+
+    def _path(self, workspace_id: str) -> Path:
+        return self._directory / f"{workspace_id}.json"
+
+    def load_all(self) -> list[Workspace | UnreadableWorkspace]:
+        try:
+            self._allowed_commands = self._read_allowed().commands
+        except NotReadable as error:
+            logger.error("no set-up command counts as allowed: %s", error)
+        found: list[Workspace | UnreadableWorkspace] = []
+        for path in sorted(self._directory.glob("*.json")):
+            try:
+                workspace = files.read(Workspace, path)
+                if workspace.id != path.stem:
+                    raise NotReadable(f"{path.name} is that of {workspace.id}")
+                found.append(workspace)
+            except NotReadable as error:
+                found.append(UnreadableWorkspace(path.stem, str(error)))
+        return found
+
+    def define(self, workspace: Workspace) -> None:
+        """A new one, or one that is made now; nobody can have taken a slot in it before."""
+        with files.locked(self._directory), files.disk_errors("be written down"):
+            files.replace(self._path(workspace.id), to_text(workspace))
+
+    def remove(self, workspace_id: str) -> None:
+        with files.locked(self._directory), files.disk_errors("be forgotten"):
+            self._path(workspace_id).unlink(missing_ok=True)
+            files.sync_directory(self._directory)
+
+    @contextlib.contextmanager
+    def taking(self, session_id: str, run: int) -> Iterator[None]:
+        """While a session is about to be started its slot is its own, though it is not live yet."""
+        self._taking.add((session_id, run))
+        try:
+            yield
+        finally:
+            self._taking.discard((session_id, run))
+
+    def take(self, workspace_id: str, session_id: str, run: int, may_wait: bool) -> slots.Outcome:
+        assert self._me is not None
+        place = Place(session_id, run, self._me, now())
+        with files.locked(self._directory), files.disk_errors("take a slot"):
+            before = files.read(Workspace, self._path(workspace_id))
+            outcome = slots.take(before, place, may_wait, self._facts())
+            if not isinstance(outcome, slots.Busy):
+                self._write(before, outcome.workspace)
+            return outcome
+
+    def would_be_busy(self, workspace_id: str) -> slots.Busy | None:
+        """Without a lock, and so only a hint: whoever comes first takes it."""
+        assert self._me is not None
+        with files.disk_errors("look for a slot"):
+            present = files.read(Workspace, self._path(workspace_id))
+        outcome = slots.take(present, Place("", 1, self._me, now()), False, self._facts())
+        return outcome if isinstance(outcome, slots.Busy) else None
+
+    def tidy(self, workspace_id: str) -> Workspace:
+        """Takes back the slots of those that are live no longer."""
+        with files.locked(self._directory), files.disk_errors("give a slot back"):
+            before = files.read(Workspace, self._path(workspace_id))
+            after = slots.tidied(before, self._facts())
+            self._write(before, after)
+            return after
+
+    def _write(self, before: Workspace, after: Workspace) -> None:
+        if after != before:
+            files.replace(self._path(after.id), to_text(after))
+
+    def _facts(self) -> slots.Facts:
+        return slots.Facts(self._state_of, _exists, self._boot_id, self._is_taking)
+
+    def _state_of(self, session_id: str) -> RunState | None:
+        path = self._store.directory(session_id) / "state.json"
+        if not session_id or not path.exists():
+            return None
+        try:
+            return files.read(RunState, path)
+        except NotReadable as error:
+            raise slots.NotKnown(str(error)) from error
+
+    def _is_taking(self, place: Place) -> bool:
+        if place.taker == self._me:
+            return (place.session_id, place.run) in self._taking
+        return _exists(place.taker)
+
+    def is_allowed(self, repository: str, command: str) -> bool:
+        return command in self._allowed_commands.get(repository, [])
+
+    def allow(self, repository: str, command: str) -> None:
+        with files.locked(self._directory), files.disk_errors("be allowed"):
+            allowed = self._read_allowed()
+            commands = allowed.commands.get(repository, [])
+            if command not in commands:
+                new = {**allowed.commands, repository: [*commands, command]}
+                files.replace(self._allowed, to_text(replace(allowed, commands=new)))
+                self._allowed_commands = new
+
+    def _read_allowed(self) -> Allowed:
+        return files.read(Allowed, self._allowed) if self._allowed.exists() else Allowed()
+
+
+def _exists(process: Process) -> bool:
+    return not processes.is_dying(process)

@@ -1,0 +1,190 @@
+"""Workspaces made and removed at a person's wish, and the set-up command of their repository."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from amuxd.errors import (
+    AmuxError,
+    Internal,
+    InvalidArgument,
+    InvalidTransition,
+    LaunchFailed,
+    NoSuchWorkspace,
+    WorkspaceDirty,
+)
+from amuxd.files import StoreError
+from amuxd.git import GitFailed
+from amuxd.records import Session, Workspace
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import LIVE, State
+from amuxd.supervisor import now
+from amuxd.workspaces import worktrees
+from amuxd.workspaces.orphans import depends, orphan
+from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.worktrees import Removed, Wish
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What AddWorkspace was asked for: a directory as it is, or a worktree."""
+
+    name: str
+    path: str = ""
+    repository: str = ""
+    branch: str = ""
+    base: str = ""
+    slots: int = 0
+
+
+class Maker:
+    def __init__(self, runs: Runs, workspaces: Workspaces) -> None:
+        self._runs = runs
+        self._supervisor = runs.supervisor
+        self._workspaces = workspaces
+        self._adding: dict[str, asyncio.Lock] = {}
+
+    async def add(self, asked: Asked) -> Workspace:
+        with self._workspaces.promised(asked.name):
+            bare = Workspace(self._workspaces.new_id(), asked.name, "", now(), asked.slots)
+            if asked.path:
+                made = await asyncio.to_thread(_given, bare, asked.path)
+                self._refuse_known(made.directory)
+                await self._workspaces.write(made)
+            else:
+                made = await self._worktree(bare, asked)
+            self._workspaces.know(made)
+            return made
+
+    async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
+        settings = self._runs.settings.workspaces
+        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy)
+        # git itself takes one worktree after the other in a repository.
+        async with self._adding.setdefault(asked.repository, asyncio.Lock()):
+            planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory)
+            await self._workspaces.write(planned)
+            try:
+                made = await asyncio.to_thread(worktrees.make, planned, wish)
+            except AmuxError:
+                await self._workspaces.forget(planned)
+                raise
+            await self._workspaces.write(made)
+            return made
+
+    def _refuse_known(self, directory: str) -> None:
+        for workspace in self._workspaces:
+            if workspace.directory == directory:
+                raise InvalidArgument(f"{directory} is the workspace {workspace.name} already")
+
+    async def undo(self, unfinished: Workspace) -> None:
+        """amuxd ended while this was being made, and nobody has ever worked in it."""
+        try:
+            await asyncio.to_thread(worktrees.undo, unfinished)
+        except GitFailed as error:
+            logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
+        try:
+            await self._workspaces.forget(unfinished)
+        except Internal as error:
+            # The next amuxd tries again; this one has sessions to look after.
+            logger.error("%s", error)
+
+    async def remove(self, workspace: Workspace, force: bool) -> Removed:
+        # Nothing is started in it meanwhile.
+        async with self._workspaces.turn(workspace.id):
+            if self._workspaces.get(workspace.id) is None:
+                raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
+            sessions = self._workspaces.sessions_in(workspace)
+            live = [entry for entry in sessions if is_at_work(entry)]
+            if live and not force:
+                raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
+            for entry in live:
+                await self._end(entry)
+            self._refuse_nested(workspace)
+            removed = Removed([], [])
+            if workspace.repository:
+                removed = await asyncio.to_thread(worktrees.remove, workspace, force)
+                if not await asyncio.to_thread(os.path.lexists, workspace.directory):
+                    for entry in filter(depends, sessions):
+                        entry.workspace_exists = False
+                        await orphan(self._runs, entry, workspace.directory)
+            await self._workspaces.forget(workspace)
+            return removed
+
+    def _refuse_nested(self, workspace: Workspace) -> None:
+        inside = [
+            other.name
+            for other in self._workspaces
+            if workspace.repository
+            and other.id != workspace.id
+            and Path(other.directory).is_relative_to(workspace.directory)
+        ]
+        if inside:
+            raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(inside)}")
+
+    async def _end(self, entry: Entry) -> None:
+        if entry.state.state in {State.RUNNING, State.STALE}:
+            await self._runs.stop(entry, None)
+        if is_at_work(entry):
+            raise InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
+
+    def setup_of(self, workspace: Workspace) -> str:
+        return self._runs.settings.workspaces.setup_for(workspace.repository) if workspace.repository else ""
+
+    def is_allowed(self, workspace: Workspace) -> bool:
+        return self._workspaces.ledger.is_allowed(workspace.repository, self.setup_of(workspace))
+
+    async def allow(self, workspace: Workspace) -> None:
+        command = self.setup_of(workspace)
+        ledger = self._workspaces.ledger
+        try:
+            await self._supervisor.on_disk(ledger.allow, workspace.repository, command)
+        except StoreError as error:
+            raise Internal(f"{command!r} is not allowed: {error}") from error
+
+    async def set_up(self, workspace: Workspace, environment: dict[str, str]) -> Entry:
+        """The command in a session of its own: with a log, an end that is told, and a place in the list."""
+        registry = self._supervisor.registry
+        name = registry.promise_name("", f"set-up of {workspace.name}")
+        session = Session(
+            id=registry.new_id(),
+            name=name,
+            command=["/bin/sh", "-c", self.setup_of(workspace)],
+            directory=workspace.directory,
+            created_at=now(),
+            description=f"sets up the workspace {workspace.name}",
+            workspace_id=workspace.id,
+            queue=True,
+            environment=environment,
+        )
+        try:
+            entry = await self._supervisor.create(session, None)
+        finally:
+            registry.forget_promise(name)
+        # One that cannot be started is there, and says why.
+        with contextlib.suppress(LaunchFailed):
+            await self._runs.start(entry)
+        return entry
+
+
+def is_at_work(entry: Entry) -> bool:
+    """Also one whose processes work on while nobody looks after it."""
+    return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
+
+
+def _given(workspace: Workspace, path: str) -> Workspace:
+    if not path.startswith("/"):
+        raise InvalidArgument(f"the directory must be absolute, and {path!r} is not")
+    real = os.path.realpath(path)
+    if not Path(real).is_dir():
+        raise InvalidArgument(f"{path} is no directory")
+    return replace(workspace, directory=real)
+
+
+def _named(entries: list[Entry]) -> str:
+    return ", ".join(f"{entry.session.name} ({entry.state.state})" for entry in entries)

@@ -1,0 +1,148 @@
+"""Sessions whose workspace is deleted, moved or unmounted under them."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from amuxd.hosts import Alive, Ended
+from amuxd.records import Workspace
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import WITHIN_A_RUN, End, State, Transition, WorkspaceDeleted
+from amuxd.supervisor import KERNEL, RETRY_PAUSE
+from amuxd.workspaces.directories import Directories, Identity, Presence, identify, look_in_time
+from amuxd.workspaces.registry import Workspaces
+
+logger = logging.getLogger(__name__)
+
+
+class Orphans:
+    """Watches the directories of those workspaces that a session depends on."""
+
+    def __init__(self, runs: Runs, workspaces: Workspaces) -> None:
+        self._runs = runs
+        self._supervisor = runs.supervisor
+        self._workspaces = workspaces
+        self._directories = Directories(self._suspect)
+        self._identities: dict[str, Identity | None] = {}
+        self._being_looked_at: set[str] = set()
+        self._look_again: set[str] = set()
+
+    def close(self) -> None:
+        self._directories.close()
+
+    def begin(self) -> None:
+        for workspace in self._workspaces:
+            self._cover(workspace)
+        for entry in self._supervisor.registry:
+            if entry.state.state is State.ORPHANED and self._workspaces.of(entry) is None:
+                self._supervisor.spawn(self._workspaces.look(entry))
+
+    def appeared(self, entry: Entry) -> None:
+        if workspace := self._workspaces.of(entry):
+            self._cover(workspace)
+
+    def disappeared(self, entry: Entry) -> None:
+        if workspace := self._workspaces.of(entry):
+            self._cover(workspace)
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        if workspace := self._workspaces.of(entry):
+            self._cover(workspace)
+
+    def changed(self, entry: Entry, *properties: str) -> None:
+        pass
+
+    def attention_changed(self, entry: Entry) -> None:
+        pass
+
+    def _cover(self, workspace: Workspace) -> None:
+        sessions = self._workspaces.sessions_in(workspace)
+        # For one that is orphaned already it can come back.
+        needed = any(depends(entry) or entry.state.state is State.ORPHANED for entry in sessions)
+        if not needed:
+            self._uncover(workspace.directory)
+        elif workspace.directory not in self._directories:
+            self._supervisor.spawn(self._check(workspace))
+
+    def _uncover(self, directory: str) -> None:
+        self._directories.forget(directory)
+        self._identities.pop(directory, None)
+
+    def _suspect(self, directory: str) -> None:
+        for workspace in self._workspaces:
+            if workspace.directory == directory:
+                self._supervisor.spawn(self._check(workspace))
+
+    async def _check(self, workspace: Workspace) -> None:
+        if workspace.id in self._being_looked_at:
+            self._look_again.add(workspace.id)
+            return
+        self._being_looked_at.add(workspace.id)
+        try:
+            while True:
+                self._look_again.discard(workspace.id)
+                await self._look(workspace)
+                if workspace.id not in self._look_again:
+                    return
+        finally:
+            self._being_looked_at.discard(workspace.id)
+
+    async def _look(self, workspace: Workspace) -> None:
+        directory = workspace.directory
+        presence = await look_in_time(directory, self._identities.get(directory))
+        if self._workspaces.get(workspace.id) is None:
+            self._uncover(directory)
+            return
+        if presence is Presence.UNKNOWN:
+            logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
+            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._suspect, directory)
+        elif presence is Presence.GONE or self._identities.get(directory) is None:
+            self._directories.forget(directory)
+            self._directories.watch(directory)
+            self._identities[directory] = identify(directory) if presence is Presence.PRESENT else None
+            if await look_in_time(directory, self._identities[directory]) is not presence:
+                # It came or went before it was watched.
+                self._look_again.add(workspace.id)
+        self._workspaces.found(workspace, presence)
+        if presence is Presence.GONE:
+            for entry in filter(depends, self._workspaces.sessions_in(workspace)):
+                self._supervisor.spawn(orphan(self._runs, entry, directory))
+
+
+def depends(entry: Entry) -> bool:
+    """Whether it would lose its place to work in."""
+    return State.ORPHANED in WITHIN_A_RUN[entry.state.state]
+
+
+async def orphan(runs: Runs, entry: Entry, directory: str) -> None:
+    """The directory that it works in is gone: said at once, then it is ended as if it had been stopped."""
+    async with entry.operation:
+        if runs.supervisor.registry.get(entry.id) is not entry:
+            return
+        fact = WorkspaceDeleted(directory)
+        if await runs.supervisor.apply_surely(entry, fact, KERNEL, parked=False, parked_at=0):
+            entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
+
+
+async def end_orphan(runs: Runs, entry: Entry) -> None:
+    """Ends what is left of it, also what an amuxd before this one had begun to end."""
+    end = End()
+    try:
+        if entry.home is None:
+            match await runs.host.find(entry.session, entry.state):
+                case Alive(home=home):
+                    runs.take_home(entry, home)
+                case Ended(end=told):
+                    end = told
+        ended = await runs.end_processes(entry, runs.grace_of(entry))
+        end = ended if ended.known else end
+    except Exception:
+        logger.exception("what is left of %s could not be ended", entry.session.name)
+    runs.leave_home(entry)
+    entry.keeps_terminal = False
+    entry.attached = 0
+    if entry.certificate is not None:
+        entry.certificate = replace(entry.certificate, end=end)
+    await runs.supervisor.certify(entry)
+    runs.supervisor.changed(entry, "Pid", "Attached", "ExitCode", "ExitSignal", "SessionAlive", "HostAlive")

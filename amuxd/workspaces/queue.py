@@ -1,0 +1,81 @@
+"""Slots that come free, and the sessions that wait for them."""
+
+import asyncio
+import logging
+
+from amuxd.errors import AmuxError
+from amuxd.files import StoreError
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import ENDED, State, Transition
+from amuxd.supervisor import RETRY_PAUSE
+from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.slots import next_in
+
+SWEEP = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class Queue:
+    """Listens to what becomes of sessions: whoever is live no longer has given its slot back."""
+
+    def __init__(self, runs: Runs, workspaces: Workspaces) -> None:
+        self._runs = runs
+        self._supervisor = runs.supervisor
+        self._workspaces = workspaces
+        self._starting: set[str] = set()
+
+    async def run(self) -> None:
+        """At the start, and now and then for the slot whose end nobody told of."""
+        while True:
+            for workspace in self._workspaces:
+                self._supervisor.spawn(self.advance(workspace.id))
+            await asyncio.sleep(SWEEP)
+
+    def appeared(self, entry: Entry) -> None:
+        pass
+
+    def changed(self, entry: Entry, *properties: str) -> None:
+        pass
+
+    def attention_changed(self, entry: Entry) -> None:
+        pass
+
+    def disappeared(self, entry: Entry) -> None:
+        self._advance(entry)
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        if transition.target in ENDED | {State.ARCHIVED}:
+            self._advance(entry)
+
+    def _advance(self, entry: Entry) -> None:
+        if self._workspaces.of(entry):
+            self._supervisor.spawn(self.advance(entry.session.workspace_id))
+
+    async def advance(self, workspace_id: str) -> None:
+        """Takes back what is free, and starts those who are next, in their order."""
+        while True:
+            try:
+                workspace = await self._workspaces.tidy(workspace_id)
+                for place in next_in(workspace):
+                    entry = self._supervisor.registry.get(place.session_id)
+                    if entry is not None and entry.id not in self._starting:
+                        self._starting.add(entry.id)
+                        self._supervisor.spawn(self._start(entry))
+                await self._workspaces.tell_positions(workspace)
+                return
+            except StoreError as error:
+                if self._workspaces.get(workspace_id) is None:
+                    return
+                logger.error("the queue of workspace %s stands still: %s", workspace_id, error)
+                await asyncio.sleep(RETRY_PAUSE)
+
+    async def _start(self, entry: Entry) -> None:
+        try:
+            await self._runs.start(entry)
+        except AmuxError as error:
+            # Started by hand meanwhile, put away, or not possible: the session itself says which.
+            logger.info("%s was not started from the queue: %s", entry.session.name, error)
+        finally:
+            self._starting.discard(entry.id)

@@ -1,0 +1,225 @@
+"""The workspaces that amuxd knows, and the slots that sessions take in them."""
+
+import asyncio
+import contextlib
+import difflib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
+
+from amuxd.errors import Ambiguous, Internal, NameTaken, NoSuchWorkspace, WorkspaceBusy
+from amuxd.files import StoreError
+from amuxd.records import Place, Workspace
+from amuxd.registry import Entry, check_name, fresh_id
+from amuxd.states import State
+from amuxd.supervisor import Supervisor
+from amuxd.workspaces.directories import Presence, look_in_time
+from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
+from amuxd.workspaces.slots import Busy, Queued, ordinal
+
+logger = logging.getLogger(__name__)
+
+
+class WorkspaceListener(Protocol):
+    """Told after the disk was."""
+
+    def workspace_appeared(self, workspace: Workspace) -> None: ...
+
+    def workspace_disappeared(self, workspace: Workspace) -> None: ...
+
+    def workspace_changed(self, workspace: Workspace) -> None: ...
+
+
+class Workspaces:
+    def __init__(self, supervisor: Supervisor, ledger: Ledger) -> None:
+        self.supervisor = supervisor
+        self.ledger = ledger
+        self.presence: dict[str, Presence] = {}
+        self._known: dict[str, Workspace] = {}
+        self._not_readable: dict[str, UnreadableWorkspace] = {}
+        self._names_promised: set[str] = set()
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._listeners: list[WorkspaceListener] = []
+
+    async def load(self) -> list[Workspace]:
+        """What is whole; returned is what was being made when amuxd ended."""
+        unfinished = []
+        for found in await self.supervisor.on_disk(self.ledger.load_all):
+            if isinstance(found, UnreadableWorkspace):
+                logger.error("workspace %s is left as it is: %s", found.id, found.why)
+                self._not_readable[found.id] = found
+            elif found.being_made:
+                unfinished.append(found)
+            else:
+                self._known[found.id] = found
+        return unfinished
+
+    def listen(self, listener: WorkspaceListener) -> None:
+        self._listeners.append(listener)
+
+    def __iter__(self) -> Iterator[Workspace]:
+        return iter(sorted(self._known.values(), key=lambda w: (w.created_at, w.id)))
+
+    def get(self, workspace_id: str) -> Workspace | None:
+        return self._known.get(workspace_id)
+
+    def of(self, entry: Entry) -> Workspace | None:
+        return self._known.get(entry.session.workspace_id)
+
+    def sessions_in(self, workspace: Workspace) -> list[Entry]:
+        return [e for e in self.supervisor.registry if e.session.workspace_id == workspace.id]
+
+    def find(self, word: str) -> Workspace:
+        if word in self._known:
+            return self._known[word]
+        named = [w for w in self if w.name == word]
+        for candidates in (named, [w for w in self if word and w.id.startswith(word)]):
+            if len(candidates) == 1:
+                return candidates[0]
+            if candidates:
+                which = ", ".join(f"{w.id} ({w.name})" for w in candidates[:5])
+                raise Ambiguous(f"{word!r} could be any of {which}")
+        near = difflib.get_close_matches(word, {w.name for w in self}, n=1)
+        raise NoSuchWorkspace(
+            f"there is no workspace {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+
+    def new_id(self) -> str:
+        return fresh_id({*self._known, *self._not_readable})
+
+    @contextlib.contextmanager
+    def promised(self, name: str) -> Iterator[None]:
+        """Keeps the name for the caller while what bears it is made."""
+        check_name(name)
+        if name in self._names_promised or any(w.name == name for w in self):
+            raise NameTaken(f"there is a workspace named {name!r} already")
+        self._names_promised.add(name)
+        try:
+            yield
+        finally:
+            self._names_promised.discard(name)
+
+    async def write(self, workspace: Workspace) -> None:
+        """First as what is being made: a crash after this leaves nothing that nobody knows of."""
+        try:
+            await self.supervisor.on_disk(self.ledger.define, workspace)
+        except StoreError as error:
+            raise Internal(f"the workspace {workspace.name} is not made: {error}") from error
+
+    def know(self, workspace: Workspace) -> None:
+        self._known[workspace.id] = workspace
+        logger.info("workspace %s: added, %s", workspace.name, workspace.directory)
+        for listener in self._listeners:
+            listener.workspace_appeared(workspace)
+
+    async def forget(self, workspace: Workspace) -> None:
+        try:
+            await self.supervisor.on_disk(self.ledger.remove, workspace.id)
+        except StoreError as error:
+            raise Internal(f"the workspace {workspace.name} is not forgotten: {error}") from error
+        if self._known.pop(workspace.id, None):
+            logger.info("workspace %s: removed", workspace.name)
+            for listener in self._listeners:
+                listener.workspace_disappeared(workspace)
+
+    def found(self, workspace: Workspace, presence: Presence) -> None:
+        for entry in self.sessions_in(workspace):
+            self._tell_entry(entry, presence)
+        if self.presence.get(workspace.id) is not presence:
+            self.presence[workspace.id] = presence
+            self._changed(workspace)
+
+    def turn(self, workspace_id: str) -> asyncio.Lock:
+        return self._turns.setdefault(workspace_id, asyncio.Lock())
+
+    def _changed(self, workspace: Workspace) -> None:
+        for listener in self._listeners:
+            listener.workspace_changed(workspace)
+
+    # What the runs of sessions ask for.
+
+    async def look(self, entry: Entry) -> None:
+        """Whether the directory of an orphaned session is back."""
+        self._tell_entry(entry, await look_in_time(entry.session.directory, None))
+
+    def _tell_entry(self, entry: Entry, presence: Presence) -> None:
+        exists = presence is Presence.PRESENT
+        if presence is not Presence.UNKNOWN and entry.workspace_exists != exists:
+            entry.workspace_exists = exists
+            self.supervisor.changed(entry, "Resumable")
+
+    async def refuse_busy(self, workspace: Workspace) -> None:
+        """Before a session is made for it in vain."""
+        try:
+            busy = await self.supervisor.on_disk(self.ledger.would_be_busy, workspace.id)
+        except StoreError as error:
+            raise Internal(f"the slots of {workspace.name} are not known: {error}") from error
+        if busy:
+            raise self._busy(workspace, busy)
+
+    @contextlib.asynccontextmanager
+    async def slot(self, entry: Entry, run: int) -> AsyncIterator[bool]:
+        """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
+        workspace_id = entry.session.workspace_id
+        if workspace_id in self._not_readable:
+            why = self._not_readable[workspace_id].why
+            raise Internal(f"the workspace of {entry.session.name} cannot be read: {why}")
+        workspace = self._known.get(workspace_id)
+        if workspace is None:
+            yield True
+            return
+        # One at a time, so that those that may start at once start in their order.
+        async with self.turn(workspace.id):
+            if workspace.id not in self._known:
+                raise NoSuchWorkspace(f"the workspace {workspace.name} has just been removed")
+            with self.ledger.taking(entry.id, run):
+                try:
+                    outcome = await self.supervisor.on_disk(
+                        self.ledger.take, workspace.id, entry.id, run, entry.session.queue
+                    )
+                except StoreError as error:
+                    raise Internal(f"{entry.session.name} gets no slot: {error}") from error
+                if isinstance(outcome, Busy):
+                    raise self._busy(workspace, outcome)
+                self._take_in(outcome.workspace)
+                try:
+                    yield not isinstance(outcome, Queued)
+                except BaseException:
+                    self.supervisor.spawn(self._take_back(workspace.id))
+                    raise
+        if isinstance(outcome, Queued):
+            await self.tell_positions(outcome.workspace)
+
+    async def _take_back(self, workspace_id: str) -> None:
+        with contextlib.suppress(StoreError):
+            await self.tidy(workspace_id)
+
+    async def tidy(self, workspace_id: str) -> Workspace:
+        """As it is once the slots of those that are live no longer are taken back."""
+        workspace = await self.supervisor.on_disk(self.ledger.tidy, workspace_id)
+        self._take_in(workspace)
+        return workspace
+
+    async def tell_positions(self, workspace: Workspace) -> None:
+        for number, place in enumerate(workspace.queue, 1):
+            if entry := self.supervisor.registry.get(place.session_id):
+                reason = f"waiting for a slot in {workspace.name} ({ordinal(number)})"
+                await self.supervisor.explain(entry, State.CREATED, reason)
+
+    def _take_in(self, workspace: Workspace) -> None:
+        if workspace.id in self._known and self._known[workspace.id] != workspace:
+            self._known[workspace.id] = workspace
+            self._changed(workspace)
+
+    def _busy(self, workspace: Workspace, busy: Busy) -> WorkspaceBusy:
+        held = f"{workspace.name} has {workspace.slots} slot{'s' if workspace.slots > 1 else ''}"
+        holders = self._named(busy.holders)
+        waiting = f"; waiting before you: {self._named(busy.ahead)}" if busy.ahead else ""
+        return WorkspaceBusy(f"{held}, held by {holders}{waiting}")
+
+    def _named(self, places: list[Place]) -> str:
+        names = []
+        for place in places:
+            entry = self.supervisor.registry.get(place.session_id)
+            names.append(f"{entry.session.name} ({entry.id})" if entry else place.session_id)
+        return ", ".join(names) or "those that wait"

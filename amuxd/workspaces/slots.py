@@ -1,0 +1,126 @@
+"""Who holds a workspace, who waits for it and who is next: decided without I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from amuxd.records import Place, Process, RunState, Workspace
+from amuxd.states import LIVE, State
+
+UNLIMITED = 0
+
+
+class NotKnown(Exception):
+    """Nobody can say what this session does."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of sessions and processes at the moment of a decision; state_of may raise NotKnown."""
+
+    state_of: Callable[[str], RunState | None]
+    exists: Callable[[Process], bool]
+    boot_id: str
+    is_taking: Callable[[Place], bool]
+
+
+@dataclass(frozen=True)
+class Taken:
+    workspace: Workspace
+
+
+@dataclass(frozen=True)
+class Queued:
+    workspace: Workspace
+    position: int
+
+
+@dataclass(frozen=True)
+class Busy:
+    holders: list[Place]
+    ahead: list[Place]
+
+
+Outcome = Taken | Queued | Busy
+
+
+def holds(place: Place, facts: Facts) -> bool:
+    """A holder whose session is not live is no holder, so that no crash can leave a slot taken."""
+    try:
+        state = facts.state_of(place.session_id)
+    except NotKnown:
+        # It may well run: to give its slot away would be a guess.
+        return True
+    if state is None or state.run > place.run:
+        return False
+    if state.run < place.run or state.state is State.CREATED:
+        # It is about to be started, by a process that may have gone away since.
+        return facts.is_taking(place)
+    if state.parked and state.state in {State.RUNNING, State.SUSPENDED}:
+        # Its process was ended to free memory; it comes back in the same run, also on another boot.
+        return True
+    if state.boot_id != facts.boot_id:
+        return False
+    if state.state is State.SUSPENDED:
+        # Nobody looks after it, but it works on: another one beside it would be one too many.
+        return any(process is not None and facts.exists(process) for process in (state.command, state.server))
+    return state.state in LIVE
+
+
+def waits(place: Place, facts: Facts) -> bool:
+    try:
+        state = facts.state_of(place.session_id)
+    except NotKnown:
+        return False
+    if state is not None and state.run < place.run:
+        # The run that is to wait is about to be created.
+        return facts.is_taking(place)
+    return state is not None and state.state is State.CREATED and state.run == place.run
+
+
+def tidied(workspace: Workspace, facts: Facts) -> Workspace:
+    holders = [place for place in workspace.holders if holds(place, facts)]
+    held = {(place.session_id, place.run) for place in holders}
+    queue = [p for p in workspace.queue if waits(p, facts) and (p.session_id, p.run) not in held]
+    if holders == workspace.holders and queue == workspace.queue:
+        return workspace
+    return replace(workspace, holders=holders, queue=queue)
+
+
+def free(workspace: Workspace) -> int | None:
+    """None: as many as anybody wants."""
+    return None if workspace.slots == UNLIMITED else max(0, workspace.slots - len(workspace.holders))
+
+
+def next_in(workspace: Workspace) -> list[Place]:
+    """Those that can start now, in their order."""
+    return workspace.queue[: free(workspace)]
+
+
+def position(workspace: Workspace, session_id: str) -> int:
+    """From 1; 0 for a session that does not wait."""
+    waiting = [place.session_id for place in workspace.queue]
+    return waiting.index(session_id) + 1 if session_id in waiting else 0
+
+
+def take(workspace: Workspace, place: Place, may_wait: bool, facts: Facts) -> Outcome:
+    """A slot for the session, or a place in the queue: nobody overtakes those who wait already."""
+    present = tidied(workspace, facts)
+    others = replace(
+        present, holders=[held for held in present.holders if held.session_id != place.session_id]
+    )
+    at = position(others, place.session_id)
+    ahead = others.queue[: at - 1] if at else others.queue
+    left = free(others)
+    if left is None or len(ahead) < left:
+        queue = [waiting for waiting in others.queue if waiting.session_id != place.session_id]
+        return Taken(replace(others, holders=[*others.holders, place], queue=queue))
+    if at:
+        return Queued(present, at)
+    if may_wait:
+        return Queued(replace(present, queue=[*present.queue, place]), len(present.queue) + 1)
+    return Busy(others.holders, ahead)
+
+
+def ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

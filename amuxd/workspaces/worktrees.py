@@ -1,0 +1,252 @@
+"""Worktrees made and taken away: git does it, and nothing goes that is nowhere else."""
+
+import contextlib
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from amuxd.errors import InvalidArgument, WorkspaceDirty
+from amuxd.git import LONG, GitFailed, git
+from amuxd.records import Workspace
+from amuxd.workspaces import copies, standing
+from amuxd.workspaces.standing import Standing, has_ref, lost, submodule_directories, worktrees
+
+KEPT = "refs/amux/removed"
+_LONGEST = 180
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the caller wants a worktree of."""
+
+    repository: str
+    branch: str = ""
+    base: str = ""
+    copy: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What became of what was in it: thrown away, and where the commits can be had back."""
+
+    lost: list[str]
+    kept: list[str]
+
+
+def planned(workspace: Workspace, wish: Wish, parent: Path) -> Workspace:
+    """What is going to be made, or InvalidArgument before anything is."""
+    common = Path(_asked(wish.repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    repository = common.parent if common.name == ".git" else common
+    branch = wish.branch or _branch_for(workspace)
+    if wish.branch:
+        # git itself would take -d for an option of its own, and delete.
+        _asked(wish.repository, "check-ref-format", "--branch", branch)
+    exists, remotes = _refs_of(str(repository), branch)
+    if exists and not wish.branch:
+        raise InvalidArgument(
+            f"there is a branch {branch} already: --branch {branch} takes it, --branch NEW makes another"
+        )
+    if exists and wish.base:
+        raise InvalidArgument(f"there is a branch {branch} already, and it has its own base")
+    # Where a branch of that name is on a remote, it is that one that is wanted.
+    base = wish.base or (remotes[0] if len(remotes) == 1 and not exists else "HEAD")
+    below = parent / repository.name.removesuffix(".git")
+    return replace(
+        workspace,
+        directory=str(_place(below, workspace, worktrees(str(repository)))),
+        repository=str(repository),
+        branch=branch,
+        made_branch=not exists,
+        base=_lasting(wish.repository, base),
+        being_made=True,
+    )
+
+
+def make(workspace: Workspace, wish: Wish) -> Workspace:
+    """What was planned; where it cannot be made nothing is left of it."""
+    directory = Path(workspace.directory)
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
+    try:
+        track = "--track" if workspace.base.startswith("refs/remotes/") else "--no-track"
+        new = [track, "-b", workspace.branch] if workspace.made_branch else []
+        start = workspace.base if workspace.made_branch else workspace.branch
+        git(workspace.repository, "worktree", "add", *new, workspace.directory, start, deadline=LONG)
+        copied = copies.bring(_source(wish.repository), directory, wish.copy)
+    except (GitFailed, OSError) as error:
+        undo(workspace)
+        raise InvalidArgument(f"{workspace.name} could not be made: {error}") from error
+    return replace(workspace, copied=copied, being_made=False)
+
+
+def undo(workspace: Workspace) -> None:
+    """Nobody has worked in it yet. What is on its branch and nowhere else stays all the same."""
+    if workspace.directory in worktrees(workspace.repository):
+        with contextlib.suppress(GitFailed):
+            git(workspace.repository, "worktree", "remove", "--force", "--force", workspace.directory)
+    _delete_branch(workspace)
+
+
+def look(workspace: Workspace) -> Standing:
+    """How it stands; copies that nobody has changed since are nobody's work."""
+    directory = Path(workspace.directory)
+    if not directory.exists():
+        head = worktrees(workspace.repository).get(workspace.directory, "")
+        made = workspace.branch if workspace.made_branch else ""
+        return Standing(
+            standing.Files(head=head),
+            unpushed=standing.unpushed(workspace.repository, head, workspace.branch, made),
+        )
+    made = workspace.branch if workspace.made_branch else ""
+    found = standing.examine(directory, workspace.repository, made)
+    return replace(found, files=copies.without(directory, found.files, workspace.copied))
+
+
+def remove(workspace: Workspace, force: bool) -> Removed:
+    """Raises WorkspaceDirty where that would lose something, unless it is forced."""
+    try:
+        found = look(workspace)
+    except GitFailed as error:
+        if force:
+            return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({error})"])
+        raise WorkspaceDirty(f"git cannot tell what is in {workspace.directory}: {error}") from error
+    losses = lost(found)
+    if losses and not force:
+        raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}")
+    if found.nested:
+        raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
+    kept = _keep(workspace, found) if losses else []
+    _take_away(workspace, found, force)
+    if left := _delete_branch(workspace, force):
+        kept.append(left)
+    return Removed(losses, kept)
+
+
+def _take_away(workspace: Workspace, found: Standing, force: bool) -> None:
+    if workspace.directory not in worktrees(workspace.repository):
+        return
+    directory = Path(workspace.directory)
+    has_submodules = directory.exists() and any(submodule_directories(_git_directory(directory) / "modules"))
+    options = ["--force"] if has_submodules or not directory.exists() else []
+    # Twice: also one that was locked.
+    options = ["--force", "--force"] if force else options
+    unchanged = [name for name in workspace.copied if name not in found.files.untracked]
+    try:
+        # git looks again, and refuses if something has come in since.
+        with copies.aside(directory, unchanged):
+            git(workspace.repository, "worktree", "remove", *options, workspace.directory, deadline=LONG)
+    except GitFailed as error:
+        raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
+
+
+def _git_directory(directory: Path) -> Path:
+    return Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-dir"))
+
+
+def _keep(workspace: Workspace, found: Standing) -> list[str]:
+    """Names for what would otherwise have none, so that git keeps it."""
+    repository, stem = workspace.repository, f"{KEPT}/{workspace.id}"
+    kept = []
+    own = workspace.branch if workspace.made_branch else ""
+    tips = {"head": found.files.head, "branch": standing.tip_of(repository, own)}
+    if tips["branch"] == tips["head"]:
+        del tips["branch"]
+    for name, tip in tips.items():
+        if tip and standing.only_here(repository, [tip], [own]):
+            git(repository, "update-ref", f"{stem}/{name}", tip)
+            kept.append(f"{stem}/{name}")
+    if found.stashes:
+        kept.append("the stash, which is the repository's")
+    directory = Path(workspace.directory)
+    if not directory.exists():
+        return kept
+    modules = _git_directory(directory) / "modules"
+    for submodule in submodule_directories(modules):
+        name = str(submodule.relative_to(modules))
+        if name in found.submodules:
+            fetched = [f"+HEAD:{stem}/submodules/{name}/HEAD"]
+            fetched += [f"+refs/heads/*:{stem}/submodules/{name}/heads/*"]
+            git(repository, "fetch", "--quiet", "--no-tags", str(submodule), *fetched, deadline=LONG)
+            kept.append(f"{stem}/submodules/{name}")
+    return kept
+
+
+def _delete_branch(workspace: Workspace, force: bool = False) -> str:
+    """A branch that amux did not make is never deleted; why one of its own was left, if it was."""
+    ref = f"refs/heads/{workspace.branch}"
+    if not workspace.made_branch or not has_ref(workspace.repository, ref):
+        return ""
+    try:
+        # A commit may have come in after the look, through another worktree say.
+        if not force and standing.unpushed(workspace.repository, "", "", workspace.branch):
+            return f"branch {workspace.branch}, which has got more commits meanwhile"
+        git(workspace.repository, "branch", "--quiet", "-D", workspace.branch)
+    except GitFailed as error:
+        return f"branch {workspace.branch} ({error})"
+    return ""
+
+
+def _source(repository: str) -> Path | None:
+    """Where the caller's own files are; a bare repository has none."""
+    try:
+        return Path(_asked(repository, "rev-parse", "--show-toplevel"))
+    except InvalidArgument:
+        return None
+
+
+def _place(parent: Path, workspace: Workspace, registered: Container[str]) -> Path:
+    name = _short(re.sub(r"[/\0]", "-", workspace.name))
+    # Neither hidden nor one of the two names that every directory has.
+    name = name.lstrip(".-") or workspace.id
+    place = parent / name
+    taken = place.exists() or str(place) in registered
+    return parent / f"{name}-{workspace.id}" if taken else place
+
+
+def _branch_for(workspace: Workspace) -> str:
+    """The name, as far as git takes it for that of a branch."""
+    words = re.sub(r"[\s~^:?*\[\\\x00-\x20\x7f]+|\.\.+|@\{|//+", "-", workspace.name)
+    parts = [re.sub(r"\.lock$", "", part.strip(".")) for part in words.strip("-/").split("/")]
+    return _short("/".join(part for part in parts if part).lstrip("-")) or f"amux-{workspace.id}"
+
+
+def _short(name: str) -> str:
+    """As long as file systems take it, in whole characters."""
+    return name.encode()[:_LONGEST].decode(errors="ignore")
+
+
+def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
+    """Whether there is a branch of that name, and which remotes have one."""
+    local, remote = f"refs/heads/{branch}", f"refs/remotes/*/{branch}"
+    found = git(repository, "for-each-ref", "--format=%(refname)", local, remote).splitlines()
+    return local in found, [ref for ref in found if ref.startswith("refs/remotes/")]
+
+
+def _lasting(repository: str, base: str) -> str:
+    """The full name of a branch, so that what it began from can be told later; else the commit."""
+    try:
+        # It would be taken for an option.
+        name = "" if base.startswith("-") else git(repository, "rev-parse", "--symbolic-full-name", base)
+        if name.startswith("refs/"):
+            return name.strip()
+        return git(repository, "rev-parse", "--verify", "--end-of-options", base + "^{commit}").strip()
+    except GitFailed as error:
+        if base == "HEAD":
+            raise InvalidArgument(
+                f"{repository} has no commit yet, and a worktree begins from one"
+            ) from error
+        raise InvalidArgument(f"there is no commit {base!r} in {repository}") from error
+
+
+def _asked(repository: str, *arguments: str) -> str:
+    try:
+        return git(repository, *arguments).removesuffix("\n")
+    except GitFailed as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _listed(losses: list[str]) -> str:
+    return losses[0] if len(losses) == 1 else f"{', '.join(losses[:-1])} and {losses[-1]}"
