@@ -1,0 +1,197 @@
+"""Every way in which a directory goes while a session works in it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness.client import Session
+from harness.daemon import Amux, Embedded
+from harness.repositories import git, repository
+from harness.waiting import until
+
+WORKSPACE = "org.amux.Amux1.Workspace"
+
+
+@pytest.fixture
+def repo(amux: Amux) -> Path:
+    """Where the machine's own mounts can be, too."""
+    shutil.rmtree(amux.machine.temporary / "orphans", ignore_errors=True)
+    return repository(amux.machine.temporary / "orphans/code")
+
+
+def begin(amux: Amux, directory: Path) -> Session:
+    amux.cli("ws", "add", "here", "--path", str(directory))
+    session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"], workspace="here", name="worker")
+    assert session.get("Directory") == str(directory)
+    until(lambda: "ready" in session.log())
+    return session
+
+
+def check_orphaned(session: Session, directory: Path) -> None:
+    session.wait_state("orphaned")
+    assert session.get("Reason") == f"its directory {directory} was deleted"
+    told = session.certificate()
+    assert (told["signal"], told["last_lines"]) == ("SIGTERM", ["ready"])
+    assert "ready" in session.log()
+    assert session.get("Pid") == 0
+    assert session.get("HostAlive") == "dead"
+    assert not holders(session.amux)
+
+
+def holders(amux: Amux) -> list[str]:
+    path = amux.manager.call("GetWorkspace", "s", "here")
+    found = amux.bus.proxy("org.amux.Amux1", path, WORKSPACE).get("Holders")
+    assert isinstance(found, list)
+    return found
+
+
+def replace_it(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.mkdir()
+
+
+def rename_over_it(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.unlink()
+    other = directory.with_name("other")
+    other.mkdir()
+    other.rename(directory)
+
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "deleted": shutil.rmtree,
+    "moved": lambda directory: directory.rename(directory.with_name("moved")),
+    "its parent moved": lambda directory: directory.parent.rename(directory.parent.with_name("moved")),
+    "its grandparent moved": lambda d: d.parent.parent.rename(d.parent.parent.with_name("moved")),
+    "its parent deleted": lambda directory: shutil.rmtree(directory.parent),
+    "replaced": replace_it,
+    "another one renamed over it": rename_over_it,
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_directory_goes(amux: Amux, way: str) -> None:
+    top = amux.machine.temporary / "orphans"
+    shutil.rmtree(top, ignore_errors=True)
+    directory = top / "a/b/c"
+    directory.mkdir(parents=True)
+    (directory / "file").write_text("x")
+    session = begin(amux, directory)
+    WAYS[way](directory)
+    check_orphaned(session, directory)
+
+
+@pytest.mark.parametrize("command", [["remove", "--force"], ["move"]])
+def test_git_takes_the_worktree(amux: Amux, repo: Path, command: list[str]) -> None:
+    amux.cli("ws", "add", "here", cwd=repo)
+    session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"], workspace="here")
+    until(lambda: "ready" in session.log())
+    directory = Path(session.get("Directory"))
+    (directory / "file0").write_text("changed")
+    target = [str(repo.with_name("elsewhere"))] if command == ["move"] else []
+    git(repo, "worktree", command[0], *command[1:], str(directory), *target)
+    check_orphaned(session, directory)
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_its_file_system_is_unmounted(amux: Amux, repo: Path, below: str) -> None:
+    mount = repo.with_name("mount")
+    mount.mkdir()
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", mount])
+    directory = mount / below
+    amux.machine.run(["mkdir", "-p", directory])
+    # The tests look at the machine's directories from outside, where nothing is mounted.
+    (mount / below).mkdir(exist_ok=True)
+    session = begin(amux, directory)
+    if below:
+        (mount / below).rmdir()
+    amux.machine.run(["umount", "--lazy", mount])
+    check_orphaned(session, directory)
+
+
+def test_what_only_looks_like_it_changes_nothing(amux: Amux, repo: Path) -> None:
+    session = begin(amux, repo)
+    with amux.events() as events:
+        repo.with_name("sibling").mkdir()
+        repo.with_name("sibling").rename(repo.with_name("aside"))
+        shutil.rmtree(repo.with_name("aside"))
+        shutil.rmtree(repo / ".git")
+        amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", "/mnt"])
+        amux.machine.run(["umount", "/mnt"])
+        other = amux.create(["true"], name="other")
+        events.wait(lambda event: event.member == "SessionExited" and event.body[1] == other.id)
+    assert session.state == "running"
+
+
+def test_a_session_without_a_workspace_is_left_alone(amux: Amux, repo: Path) -> None:
+    session = amux.create(["sleep", "1000"], cwd=str(repo))
+    worker = begin(amux, repo)
+    shutil.rmtree(repo)
+    worker.wait_state("orphaned")
+    assert session.state == "running"
+
+
+def test_one_that_waits_and_one_that_was_not_started_are_orphaned_too(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "here", "--path", str(repo), "--slots", "1")
+    running = amux.create(["sleep", "1000"], workspace="here")
+    waiting = amux.create(["sleep", "1000"], workspace="here", queue=True)
+    created = amux.create(["sleep", "1000"], workspace="here", start=False)
+    ended = amux.create(["true"], workspace="here", start=False)
+    ended.call("Archive")
+    shutil.rmtree(repo)
+    for session in (running, waiting, created):
+        session.wait_state("orphaned")
+    assert ended.state == "archived"
+
+
+def test_restart_is_possible_once_it_is_back(amux: Amux, repo: Path) -> None:
+    session = begin(amux, repo)
+    aside = repo.with_name("aside")
+    repo.rename(aside)
+    check_orphaned(session, repo)
+    refused = amux.cli("restart", "worker", check=False)
+    assert refused.returncode == 4
+    assert "restart is not possible" in refused.stderr
+    aside.rename(repo)
+    amux.cli("restart", "worker")
+    assert session.state == "running"
+    assert session.get("Run") == 2
+    # And it is watched again.
+    repo.rename(aside)
+    session.wait_state("orphaned")
+
+
+def test_it_goes_while_amuxd_is_down(amux: Amux, repo: Path) -> None:
+    session = begin(amux, repo)
+    amux.stop()
+    shutil.rmtree(repo)
+    amux.start()
+    check_orphaned(session, repo)
+
+
+def test_amuxd_is_killed_while_an_orphan_is_ended(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "here", "--path", str(repo))
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 1000; done"
+    session = amux.create(["sh", "-c", stubborn], workspace="here")
+    until(lambda: "ready" in session.log())
+    shutil.rmtree(repo)
+    session.wait_state("orphaned")
+    amux.kill()
+    amux.start()
+    told = session.certificate()
+    assert told["last_lines"] == ["ready"]
+    assert session.state == "orphaned"
+    assert session.get("HostAlive") == "dead"
+
+
+def test_without_systemd_it_is_the_same(embedded: Embedded) -> None:
+    repo = repository(embedded.machine.temporary / "code")
+    embedded.cli("ws", "add", "fix", "--slots", "1", cwd=repo)
+    embedded.cli("run", "-w", "fix", "-n", "one", "--", "sh", "-c", "echo ready; exec sleep 1000")
+    assert embedded.cli("run", "-w", "fix", "--", "true", check=False).returncode == 4
+    session = embedded.session("one")
+    until(lambda: "ready" in session.log())
+    shutil.rmtree(session.get("Directory"))
+    session.wait_state("orphaned")
+    assert session.certificate()["signal"] == "SIGTERM"

@@ -1,0 +1,193 @@
+"""Twenty processes race for two slots, and some are killed at any moment of it."""
+
+import contextlib
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import pytest
+
+from amuxd import files, processes
+from amuxd.records import HistoryEntry, RunState, Session, Workspace
+from amuxd.states import LIVE, State
+from amuxd.store import Store
+from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.slots import Queued, Taken, next_in
+
+RACERS = 20
+SLOTS = 2
+ROUNDS = 1000
+FORK = multiprocessing.get_context("fork")
+BOOT = "this boot"
+
+
+def load(store: Store, session_id: str) -> RunState:
+    return files.read(RunState, store.directory(session_id) / "state.json")
+
+
+def move(store: Store, session_id: str, target: State, run: int | None = None) -> None:
+    present = load(store, session_id)
+    at = present.state_changed_at + 1
+    new = replace(
+        present,
+        state=target,
+        previous=present.state,
+        state_changed_at=at,
+        run=run or present.run,
+        command=processes.identify(os.getpid()),
+        boot_id=BOOT,
+    )
+    line = HistoryEntry(at, new.run, present.state, target, "", "test")
+    store.change(present, new, line)
+
+
+def race(root: Path, session_id: str, orders: Connection) -> None:
+    """Takes a slot when it is told to, and is live with it until it is told to end."""
+    store = Store(root)
+    ledger = Ledger(root, store, BOOT)
+    with contextlib.suppress(EOFError):
+        while True:
+            order = orders.recv()
+            if order == "end":
+                move(store, session_id, State.COMPLETED)
+                ledger.tidy("ws0001")
+                orders.send("ended")
+                continue
+            run = load(store, session_id).run
+            with ledger.taking(session_id, run):
+                outcome = ledger.take("ws0001", session_id, run, may_wait=order == "queue")
+                if isinstance(outcome, Taken):
+                    move(store, session_id, State.STARTING)
+            if isinstance(outcome, Taken):
+                move(store, session_id, State.RUNNING)
+                orders.send("live")
+            else:
+                orders.send("waits" if isinstance(outcome, Queued) else "busy")
+
+
+@dataclass
+class Racer:
+    id: str
+    process: multiprocessing.process.BaseProcess
+    orders: Connection
+
+
+class Track:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = Store(root)
+        self.ledger = Ledger(root, self.store, BOOT)
+        self.ledger.define(Workspace("ws0001", "w", "/w", 1, SLOTS))
+        self.racers: list[Racer] = []
+        for number in range(RACERS):
+            session_id = f"racer{number}"
+            state = RunState(session_id, State.CREATED, 1, os.getpid(), 1, BOOT, "")
+            line = HistoryEntry(1, 1, None, State.CREATED, "", "test")
+            self.store.create(Session(session_id, session_id, ["true"], "/", 1), state, line)
+            self.racers.append(self.begin(session_id))
+
+    def begin(self, session_id: str) -> Racer:
+        ours, theirs = FORK.Pipe()
+        process = FORK.Process(target=race, args=(self.root, session_id, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return Racer(session_id, process, ours)
+
+    def kill(self, racer: Racer) -> None:
+        """What amuxd then does: it sees what became of the session, and says so."""
+        assert racer.process.pid is not None
+        os.kill(racer.process.pid, signal.SIGKILL)
+        racer.process.join()
+        if load(self.store, racer.id).state in LIVE:
+            move(self.store, racer.id, State.FAILED)
+
+    def begin_again(self, racer: Racer) -> None:
+        """A new run of its session, by a new process where the old one was killed."""
+        if not racer.process.is_alive():
+            racer.orders.close()
+            self.racers[self.racers.index(racer)] = self.begin(racer.id)
+        state = load(self.store, racer.id)
+        if state.state is not State.CREATED:
+            move(self.store, racer.id, State.CREATED, run=state.run + 1)
+
+    def answers(self, asked: list[Racer]) -> dict[str, str]:
+        told: dict[str, str] = {}
+        waiting = {racer.orders: racer for racer in asked}
+        deadline = time.monotonic() + 60
+        while waiting:
+            ready = wait(list(waiting), timeout=deadline - time.monotonic())
+            assert ready, f"no answer from {[r.id for r in waiting.values()]}"
+            for orders in ready:
+                assert isinstance(orders, Connection)
+                racer = waiting.pop(orders)
+                with contextlib.suppress(EOFError, ConnectionError):
+                    told[racer.id] = orders.recv()
+        return told
+
+    def live(self) -> list[Racer]:
+        return [racer for racer in self.racers if load(self.store, racer.id).state in LIVE]
+
+    def close(self) -> None:
+        for racer in self.racers:
+            racer.process.kill()
+            racer.process.join()
+
+
+@pytest.fixture
+def track() -> Iterator[Track]:
+    root = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    track = Track(root)
+    yield track
+    track.close()
+    shutil.rmtree(root)
+
+
+def one_round(track: Track, chance: random.Random, number: int) -> None:
+    """Whoever is live ends, by its own will or by a signal; then all that do not wait race at once."""
+    for racer in track.live():
+        if chance.random() < 0.2:
+            track.kill(racer)
+        else:
+            racer.orders.send("end")
+            assert track.answers([racer]) == {racer.id: "ended"}
+        track.begin_again(racer)
+    present = track.ledger.tidy("ws0001")
+    assert not present.holders
+    waiting = [place.session_id for place in present.queue]
+    heads = [place.session_id for place in next_in(present)]
+    assert heads == waiting[:SLOTS]
+    starters = [racer for racer in track.racers if racer.id in heads or racer.id not in waiting]
+    chance.shuffle(starters)
+    for racer in starters:
+        racer.orders.send("queue" if chance.random() < 0.3 else "take")
+    victim = chance.choice(starters) if number % 3 == 0 else None
+    if victim is not None:
+        # At once, or somewhere on its way.
+        victim.orders.poll(chance.choice([0, chance.random() / 200]))
+        track.kill(victim)
+    told = track.answers(starters)
+    live = {racer.id for racer in track.live()}
+    assert len(live) <= SLOTS
+    if victim is None:
+        assert len(live) == SLOTS
+        assert live.issuperset(heads)
+        assert sorted(told.values()).count("live") == SLOTS
+    else:
+        track.begin_again(victim)
+    after = [place.session_id for place in track.ledger.tidy("ws0001").queue]
+    stayed = [one for one in waiting if one in after and (victim is None or one != victim.id)]
+    assert [one for one in after if one in stayed] == stayed
+
+
+def test_twenty_processes_for_two_slots(track: Track) -> None:
+    chance = random.Random(5)
+    for number in range(ROUNDS):
+        one_round(track, chance, number)

@@ -1,0 +1,313 @@
+"""Sessions side by side on one repository, on real git, tmux and systemd."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.bus import CallFailed
+from harness.client import Session
+from harness.daemon import Amux
+from harness.repositories import commit, git, repository
+from harness.waiting import until
+
+
+@pytest.fixture
+def repo(amux: Amux, tmp_path: Path) -> Path:
+    return repository(tmp_path / "code")
+
+
+def workspace_directory(amux: Amux, name: str) -> Path:
+    path = amux.manager.call("GetWorkspace", "s", name)
+    return Path(amux.bus.proxy("org.amux.Amux1", path, "org.amux.Amux1.Workspace").get("Directory"))
+
+
+def run_in(amux: Amux, workspace: str, *command: str, **options: Any) -> Session:
+    return amux.create(list(command) or ["sleep", "1000"], workspace=workspace, **options)
+
+
+def test_a_worktree_from_its_making_to_its_removal(amux: Amux, repo: Path) -> None:
+    added = amux.cli("ws", "add", "fix", cwd=repo).stdout
+    directory = workspace_directory(amux, "fix")
+    assert added == f"added fix: {directory}\n"
+    assert git(directory, "branch", "--show-current") == "fix"
+    listed = amux.cli("ws", "ls").stdout.splitlines()
+    assert listed[1].split("\t")[1:3] == ["fix", "fix"]
+    started = amux.cli("run", "-w", "fix", "-n", "one", "--", "sh", "-c", "pwd; exec sleep 1000").stdout
+    assert started.startswith("started one (")
+    assert "fix" in amux.cli("ls", "-w", "fix").stdout.splitlines()[1].split("\t")
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert (refused.returncode, refused.stderr) == (4, "amux: fix has live sessions: one (running)\n")
+    amux.cli("stop", "one")
+    (directory / "new").write_text("work")
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert (refused.returncode, refused.stderr) == (4, "amux: fix has 1 untracked file (new)\n")
+    commit(directory, "new")
+    shown = amux.cli("ws", "show", "fix").stdout
+    assert "Unpushed:    1 commit on no other branch and no remote" in shown
+    assert "Sessions:    one (" in shown
+    forced = amux.cli("ws", "rm", "--force", "fix").stdout.splitlines()
+    assert forced[:2] == ["fix: throwing away 1 commit on no other branch and no remote", "removed fix"]
+    kept = forced[2].split()[1]
+    assert git(repo, "show", f"{kept}:new") == "more"
+    assert not directory.exists()
+    assert git(repo, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_the_next_in_the_queue(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "one", "--slots", "1", cwd=repo)
+    first = run_in(amux, "one", name="first")
+    refused = amux.cli("run", "-w", "one", "--", "sleep", "1", check=False)
+    assert refused.returncode == 4
+    assert refused.stderr == f"amux: one has 1 slot, held by first ({first.id})\n"
+    assert len(amux.sessions()) == 1
+    second = run_in(amux, "one", name="second", queue=True)
+    third = run_in(amux, "one", name="third", queue=True)
+    assert second.get("Reason") == "waiting for a slot in one (1st)"
+    assert third.get("Reason") == "waiting for a slot in one (2nd)"
+    amux.restart()
+    assert first.wait_state("running") == "running"
+    assert (second.state, third.state) == ("created", "created")
+    first.stop()
+    second.wait_state("running")
+    second.call("Kill", "s", "SIGKILL")
+    third.wait_state("running")
+
+
+def configure(amux: Amux, text: str) -> None:
+    amux.config.parent.mkdir(parents=True, exist_ok=True)
+    amux.config.write_text(text)
+    amux.manager.call("Reload")
+
+
+def test_a_workspace_that_is_made_by_run_has_copies_and_is_set_up(amux: Amux, repo: Path) -> None:
+    (repo / ".env").write_text("KEY=1")
+    here = amux.machine.temporary / "trees"
+    places = f'[workspaces]\ndirectory = "{here}"\n'
+    configure(amux, f'{places}copy = [".env"]\nsetup = {{ "{repo}" = "cat .env" }}\n')
+    told = amux.cli("ws", "add", "one", cwd=repo)
+    assert "nobody has allowed" in told.stderr
+    assert (here / "code/one/.env").read_text() == "KEY=1"
+    refused = amux.cli("ws", "setup", "one", check=False)
+    assert refused.returncode == 4
+    assert "nobody has allowed" in refused.stderr
+    assert "(not allowed yet)" in amux.cli("ws", "show", "one").stdout
+    assert "setting up one" in amux.cli("ws", "setup", "one", "--allow").stdout
+    # Once is enough, and for every worktree of the repository, by another amuxd too.
+    amux.restart()
+    told = amux.cli("run", "-w", "two", "--create", "-n", "worker", "--", "cat", ".env", cwd=repo)
+    assert [line.split(" ", 2)[0] for line in told.stdout.splitlines()] == ["setting", "started"]
+    amux.session("worker").wait_state("completed")
+    configure(amux, f'{places}setup = "echo broken; exit 3"\n')
+    failed = amux.cli("ws", "add", "--allow-setup", "four", cwd=repo, check=False)
+    assert failed.returncode == 1
+    assert "  broken\n" in failed.stderr
+    assert "the set-up of four failed: exited with code 3" in failed.stderr
+    listed = json.loads(amux.cli("ws", "ls", "--json").stdout)
+    assert [workspace["name"] for workspace in listed] == ["one", "two", "four"]
+
+
+def test_what_is_asked_wrongly_leaves_nothing(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    def told(*arguments: str) -> tuple[int, str]:
+        done = amux.cli(*arguments, check=False, cwd=repo)
+        return done.returncode, done.stderr.splitlines()[0].removeprefix("amux: ")
+
+    assert told("run", "-w", "none", "--", "true")[0] == 3
+    assert told("ws", "rm", "none") == (3, "there is no workspace 'none'")
+    assert told("run", "-w", "x", "-C", "/", "--", "true")[0] == 2
+    assert told("run", "--queue", "--", "true") == (2, "--queue needs a workspace")
+    assert told("ws", "add", "x", "--path", "/", "--branch", "y")[0] == 2
+    assert told("ws", "add", " ", "--path", "/") == (2, "a name must not be empty")
+    assert told("ws", "add", "fix", "--base", "nowhere")[0] == 2
+    assert amux.cli("ws", "ls").stdout == ""
+    amux.cli("ws", "add", "fix", "--path", str(tmp_path))
+    assert told("ws", "add", "fix", "--path", "/") == (1, "there is a workspace named 'fix' already")
+    assert told("ws", "add", "other", "--path", str(tmp_path))[1].endswith("is the workspace fix already")
+    assert told("ws", "setup", "fix")[0] == 2
+    with pytest.raises(CallFailed, match="does not lie in the workspace"):
+        run_in(amux, "fix", cwd="/")
+    with pytest.raises(CallFailed, match="only a session with a workspace"):
+        amux.create(["true"], queue=True)
+    for options in ({}, {"path": "/x", "repo": "/y"}, {"path": "x"}, {"path": "/nowhere"}, {"repo": "x"}):
+        variants = {name: ("s", value) for name, value in options.items()}
+        with pytest.raises(CallFailed, match="InvalidArgument"):
+            amux.manager.call("AddWorkspace", "sa{sv}", "y", variants)
+    with pytest.raises(CallFailed, match="branch and base are for worktrees"):
+        amux.manager.call("AddWorkspace", "sa{sv}", "y", {"path": ("s", "/"), "base": ("s", "main")})
+    assert amux.sessions() == {}
+
+
+def test_a_directory_that_was_given_stays_and_can_be_worked_in_below(amux: Amux, tmp_path: Path) -> None:
+    real = tmp_path / "real 🌳"
+    (real / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    amux.cli("ws", "add", "given", "--path", str(tmp_path / "link"))
+    assert workspace_directory(amux, "given") == real
+    session = run_in(amux, "given", cwd="below", name="one")
+    assert session.get("Directory") == str(real / "below")
+    assert session.get("WorkspaceName") == "given"
+    with amux.events() as events:
+        assert "removed given" in amux.cli("ws", "rm", "--force", "given").stdout
+        events.wait(lambda e: e.member == "InterfacesRemoved" and "workspaces" in e.body[0])
+    assert (real / "below").is_dir()
+    assert (session.state, session.get("Workspace"), session.get("WorkspaceName")) == ("stopped", "/", "")
+    amux.cli("restart", "one")
+    assert session.state == "running"
+
+
+def test_a_removal_orphans_what_was_to_run_in_it(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    session = run_in(amux, "fix", start=False)
+    amux.cli("ws", "rm", "fix")
+    assert session.state == "orphaned"
+    assert session.get("Workspace") == "/"
+
+
+def test_a_restart_waits_in_the_queue_or_is_refused(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "one", "--slots", "1", cwd=repo)
+    patient = run_in(amux, "one", "true", name="patient", queue=True)
+    patient.wait_state("completed")
+    hasty = run_in(amux, "one", "true", name="hasty")
+    hasty.wait_state("completed")
+    holder = run_in(amux, "one", name="holder")
+    refused = amux.cli("restart", "hasty", check=False)
+    assert (refused.returncode, hasty.state) == (4, "completed")
+    amux.cli("restart", "patient")
+    assert (patient.state, patient.get("Reason")) == ("created", "waiting for a slot in one (1st)")
+    refused = amux.cli("run", "-w", "one", "--", "true", check=False)
+    assert f"held by holder ({holder.id}); waiting before you: patient ({patient.id})" in refused.stderr
+    said = amux.cli("run", "-w", "one", "--queue", "-n", "last", "--", "true").stdout
+    assert said.endswith("waiting for a slot in one (2nd)\n")
+    patient.remove()
+    amux.session("last").wait_state("created")
+    until(lambda: amux.session("last").get("Reason") == "waiting for a slot in one (1st)")
+    assert "1/1 (+1)" in amux.cli("ws", "ls").stdout
+    amux.kill()
+    amux.start()
+    assert holder.wait_state("running") == "running"
+    holder.stop()
+    amux.session("last").wait_state("completed")
+    assert hasty.state == "completed"
+
+
+def test_many_sessions_for_two_slots_with_kills_in_between(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "two", "--slots", "2", cwd=repo)
+    with amux.events() as events:
+        waiting = [run_in(amux, "two", "sleep", "0.2", queue=True, name=f"s{n}") for n in range(10)]
+        events.wait(lambda e: e.member == "SessionExited")
+        amux.kill()
+        amux.start()
+        for session in waiting:
+            session.wait_state("completed", timeout=60)
+    moments: list[tuple[int, int, str]] = []
+    for number, session in enumerate(waiting):
+        for at, _, _, new, _, _ in session.call("History"):
+            if new in ("starting", "completed"):
+                moments.append((at, number, new))
+    live = 0
+    for _, _, new in sorted(moments):
+        live += 1 if new == "starting" else -1
+        assert live <= 2
+    begun = [number for _, number, new in sorted(moments) if new == "starting"]
+    assert begun == list(range(10))
+    assert "0/2" in amux.cli("ws", "ls").stdout
+
+
+def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    session = run_in(amux, "fix", "true", name="one")
+    session.wait_state("completed")
+    (file,) = (amux.state / "workspaces").glob("*.json")
+    amux.stop()
+    text = file.read_text().replace('"schema":1', '"schema":99')
+    file.write_text(text)
+    (amux.state / "allowed.json").write_text("{")
+    amux.start()
+    refused = amux.cli("restart", "one", check=False)
+    assert "the workspace of one cannot be read" in refused.stderr
+    assert amux.create(["true"]).wait_state("completed") == "completed"
+    assert file.read_text() == text
+    messages = [str(entry["MESSAGE"]) for entry in amux.journal()]
+    assert any("is left as it is" in message for message in messages)
+    assert any("no set-up command counts as allowed" in message for message in messages)
+
+
+def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    directory = workspace_directory(amux, "fix")
+    (file,) = (amux.state / "workspaces").glob("*.json")
+    amux.stop()
+    file.write_text(file.read_text().replace('"being_made":false', '"being_made":true'))
+    amux.start()
+    assert amux.cli("ws", "ls").stdout == ""
+    assert not directory.exists()
+    assert git(repo, "branch", "--format=%(refname:short)") == "main"
+    amux.cli("ws", "add", "fix", cwd=repo)
+
+
+def test_a_workspace_in_a_workspace_and_one_that_is_missing(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "outer", cwd=repo)
+    directory = workspace_directory(amux, "outer")
+    (directory / "inner").mkdir()
+    amux.cli("ws", "add", "inner", "--path", str(directory / "inner"))
+    refused = amux.cli("ws", "rm", "outer", check=False)
+    assert (refused.returncode, refused.stderr) == (4, "amux: other workspaces lie in outer: inner\n")
+    amux.cli("ws", "rm", "inner")
+    directory.rename(repo.with_name("elsewhere"))
+    assert "missing" in amux.cli("ws", "ls").stdout
+    assert f"Problem:     {directory} does not exist" in amux.cli("ws", "show", "outer").stdout
+    shown = json.loads(amux.cli("ws", "show", "--json", "outer").stdout)
+    assert (shown["name"], shown["error"]) == ("outer", f"{directory} does not exist")
+    amux.cli("ws", "rm", "outer")
+    assert amux.cli("ws", "ls").stdout == ""
+
+
+def test_a_person_is_asked_before_a_set_up_command_runs(amux: Amux, repo: Path) -> None:
+    configure(amux, '[workspaces]\nsetup = "touch done"\n')
+    with amux.terminal("ws", "add", "--repo", str(repo), "no") as terminal:
+        terminal.expect("Run 'touch done' in it")
+        terminal.type("n\r")
+        terminal.expect("added no")
+    assert not (workspace_directory(amux, "no") / "done").exists()
+    with amux.terminal("ws", "add", "--repo", str(repo), "yes") as terminal:
+        terminal.expect("Run 'touch done' in it")
+        terminal.type("y\r")
+        terminal.expect("added yes")
+    assert (workspace_directory(amux, "yes") / "done").exists()
+    # The set-up's own file is work of nobody's knowledge: it is told like any other.
+    assert "1 untracked file (done)" in amux.cli("ws", "rm", "yes", check=False).stderr
+
+
+def test_a_full_disk_refuses_and_leaves_nothing(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "one", "--slots", "1", cwd=repo)
+    session = run_in(amux, "one", start=False)
+    amux.machine.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", amux.state / "workspaces"])
+    try:
+        for arguments in (["run", "-w", "one", "--", "true"], ["ws", "add", "two"]):
+            refused = amux.cli(*arguments, cwd=repo, check=False)
+            assert refused.returncode == 1, refused.stderr
+        with pytest.raises(CallFailed, match="gets no slot"):
+            session.call("Start")
+    finally:
+        amux.machine.run(["umount", amux.state / "workspaces"])
+    assert list(amux.sessions()) == [session.id]
+    assert git(repo, "branch", "--format=%(refname:short)").split() == ["main", "one"]
+    session.call("Start")
+    assert session.state == "running"
+
+
+def test_a_removal_that_the_disk_did_not_take_is_finished_later(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "one", cwd=repo)
+    directory = workspace_directory(amux, "one")
+    amux.machine.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", amux.state / "workspaces"])
+    try:
+        refused = amux.cli("ws", "rm", "one", check=False)
+    finally:
+        amux.machine.run(["umount", amux.state / "workspaces"])
+    assert refused.returncode == 1
+    assert "the workspace one is not forgotten" in refused.stderr
+    assert not directory.exists()
+    amux.restart()
+    assert "missing" in amux.cli("ws", "ls").stdout
+    amux.cli("ws", "rm", "one")
+    assert amux.cli("ws", "ls").stdout == ""

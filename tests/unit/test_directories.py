@@ -1,0 +1,162 @@
+"""What the kernel tells of directories, and what is merely out of reach."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from amuxd import inotify
+from amuxd.workspaces import directories
+from amuxd.workspaces.directories import Directories, Presence, identify, look, look_in_time
+
+
+class Suspicions:
+    """What was told, and whom it wakes."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._told = asyncio.Event()
+
+    def __call__(self, directory: str) -> None:
+        self.all.append(directory)
+        self._told.set()
+
+    async def next(self) -> str:
+        async with asyncio.timeout(5):
+            await self._told.wait()
+        self._told.clear()
+        return self.all[-1]
+
+
+def watching(scenario: Callable[[Directories, Suspicions], Awaitable[None]]) -> None:
+    async def run() -> None:
+        suspicions = Suspicions()
+        watched = Directories(suspicions)
+        try:
+            await scenario(watched, suspicions)
+        finally:
+            watched.close()
+
+    asyncio.run(run())
+
+
+def test_a_directory_is_there_or_gone(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    known = identify(str(there))
+    assert look(str(there), known) is Presence.PRESENT
+    assert look(str(there), None) is Presence.PRESENT
+    there.rename(tmp_path / "kept")
+    assert look(str(there), known) is Presence.GONE
+    there.mkdir()
+    assert look(str(there), known) is Presence.GONE
+    there.rmdir()
+    there.write_text("a file")
+    assert look(str(there), None) is Presence.GONE
+    assert look(str(there / "below"), None) is Presence.GONE
+    assert identify(str(tmp_path / "nothing")) is None
+
+
+@pytest.mark.parametrize("error", [PermissionError, OSError, ConnectionError, TimeoutError])
+def test_out_of_reach_is_unknown(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+    def refuse(_: str) -> os.stat_result:
+        raise error
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert look("/mnt/far", None) is Presence.UNKNOWN
+    assert asyncio.run(look_in_time("/mnt/far", None)) is Presence.UNKNOWN
+
+
+def test_a_file_system_that_does_not_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+
+    def hang(_directory: str, _known: object) -> Presence:
+        answers.wait()
+        return Presence.GONE
+
+    monkeypatch.setattr(directories, "look", hang)
+
+    async def ask() -> None:
+        assert await look_in_time("/mnt/far", None, patience=0.05) is Presence.UNKNOWN
+        answers.set()
+        assert await look_in_time("/mnt/far", None) is Presence.GONE
+
+    asyncio.run(ask())
+
+
+def test_its_own_name_in_its_parent_is_what_counts(tmp_path: Path) -> None:
+    async def scenario(watched: Directories, suspicions: Suspicions) -> None:
+        here, sibling = tmp_path / "here", tmp_path / "sibling"
+        here.mkdir()
+        watched.watch(str(here))
+        watched.watch(str(here))
+        assert str(here) in watched
+        (here / "inside").mkdir()
+        sibling.mkdir()
+        here.rename(tmp_path / "moved")
+        assert await suspicions.next() == str(here)
+        assert set(suspicions.all) == {str(here)}
+        watched.forget(str(here))
+        watched.forget(str(here))
+        assert str(here) not in watched
+
+    watching(scenario)
+
+
+def test_those_that_share_a_parent_are_told_apart(tmp_path: Path) -> None:
+    async def scenario(watched: Directories, suspicions: Suspicions) -> None:
+        one, two = tmp_path / "top/one", tmp_path / "top/two"
+        for path in (one, two):
+            path.mkdir(parents=True)
+        for path in (one, two):
+            watched.watch(str(path))
+        one.rmdir()
+        assert await suspicions.next() == str(one)
+        assert str(two) not in suspicions.all
+        watched.forget(str(one))
+        two.rmdir()
+        assert await suspicions.next() == str(two)
+        # Both watches are gone with their parent; it can be watched again.
+        two.parent.rmdir()
+        await suspicions.next()
+        watched.forget(str(two))
+        two.mkdir(parents=True)
+        watched.watch(str(two))
+        two.rmdir()
+        assert await suspicions.next() == str(two)
+
+    watching(scenario)
+
+
+def test_lost_events_and_changed_mounts_make_all_suspect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(watched: Directories, suspicions: Suspicions) -> None:
+        watched.watch(str(tmp_path))
+        lost = [inotify.Event(-1, inotify.OVERFLOW, "")]
+        monkeypatch.setattr(watched._inotify, "read", lambda: lost)
+        watched._events()
+        assert suspicions.all == [str(tmp_path)]
+        await suspicions.next()
+        watched._mounts_changed()
+        watched._mounts_changed()
+        assert await suspicions.next() == str(tmp_path)
+        assert len(suspicions.all) == 2
+        watched._mounts_changed()
+
+    watching(scenario)
+
+
+def test_what_cannot_be_watched_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(watched: Directories, _: Suspicions) -> None:
+        def refuse(_path: Path, _mask: int) -> int:
+            raise OSError(28, "no more watches")
+
+        monkeypatch.setattr(watched._inotify, "add", refuse)
+        watched.watch(str(tmp_path))
+        watched.forget(str(tmp_path))
+
+    watching(scenario)

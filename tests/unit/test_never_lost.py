@@ -1,0 +1,175 @@
+"""Whatever is done with workspaces, no commit and no changed file becomes unreachable without --force."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness.repositories import commit, git, repository
+
+from amuxd.errors import InvalidArgument, WorkspaceDirty
+from amuxd.records import Workspace
+from amuxd.workspaces import worktrees
+from amuxd.workspaces.worktrees import Wish
+
+
+class Crash(BaseException):
+    """amuxd is killed at this point."""
+
+
+class Life:
+    """One repository, a few workspaces, and a person who works in them; amuxd is killed now and then."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.repo = repository(self.root / "code")
+        (self.repo / ".env").write_text("KEY=1")
+        self.workspaces: dict[str, Workspace] = {}
+        self.commits: set[str] = {git(self.repo, "rev-parse", "HEAD")}
+        # What each changed file of a worktree has in it, by workspace.
+        self.changed: dict[str, dict[str, str]] = {}
+        self.count = 0
+        self.removed = 0
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+    def pick(self, index: int) -> Workspace | None:
+        usable = [w for w in self.workspaces.values() if Path(w.directory).exists()]
+        return usable[index % len(usable)] if usable else None
+
+    def add(self, crashes: bool = False, branch: str = "", copies: bool = False) -> None:
+        key = self.fresh()
+        if branch == "kept" and not worktrees.has_ref(str(self.repo), "refs/heads/kept"):
+            git(self.repo, "branch", "kept")
+        named = f"{branch}{self.count}" if branch == "new" else branch
+        wish = Wish(str(self.repo), named, copy=[".env"] if copies else [])
+        try:
+            planned = worktrees.planned(Workspace(key, key, "", 1), wish, self.root / "worktrees")
+            made = worktrees.make(planned, wish)
+        except InvalidArgument:
+            return
+        if crashes:
+            worktrees.undo(planned)
+            return
+        self.workspaces[key] = made
+        self.changed[key] = {}
+
+    def dirty(self, index: int, name: str) -> None:
+        if workspace := self.pick(index):
+            path = Path(workspace.directory) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(self.fresh())
+            self.changed[workspace.id][name] = path.read_text()
+
+    def commit(self, index: int, detached: bool) -> None:
+        if workspace := self.pick(index):
+            if detached:
+                git(workspace.directory, "checkout", "-q", "--detach")
+            self.commits.add(commit(workspace.directory, "file0", self.fresh()))
+            self.changed[workspace.id].pop("file0", None)
+
+    def switch(self, index: int) -> None:
+        if workspace := self.pick(index):
+            git(workspace.directory, "switch", "-q", "-c", self.fresh(), check=False)
+
+    def stash(self, index: int) -> None:
+        if workspace := self.pick(index):
+            before = git(self.repo, "stash", "list")
+            git(workspace.directory, "stash", check=False)
+            if git(self.repo, "stash", "list") != before:
+                self.commits.add(git(self.repo, "rev-parse", "refs/stash"))
+                self.changed[workspace.id].pop("file0", None)
+
+    def finish(self, index: int) -> None:
+        """Everything that lies about is committed."""
+        if workspace := self.pick(index):
+            git(workspace.directory, "add", "--all", "--force")
+            git(workspace.directory, "commit", "-q", "--allow-empty", "-m", "everything")
+            self.commits.add(git(workspace.directory, "rev-parse", "HEAD"))
+            self.changed[workspace.id] = {}
+
+    def merge(self, index: int) -> None:
+        if workspace := self.pick(index):
+            tip = git(workspace.directory, "rev-parse", "HEAD")
+            git(self.repo, "merge", "-q", "-s", "ours", "-m", "merged", tip)
+            self.commits.add(git(self.repo, "rev-parse", "HEAD"))
+
+    def remove(self, index: int, crash: str) -> None:
+        keys = sorted(self.workspaces)
+        if not keys:
+            return
+        workspace = self.workspaces[keys[index % len(keys)]]
+        with pytest.MonkeyPatch.context() as patch:
+            if crash == "taken away":
+                patch.setattr(worktrees, "_take_away", _crashing)
+            elif crash == "branch":
+                patch.setattr(worktrees, "_delete_branch", _crashing)
+            try:
+                worktrees.remove(workspace, force=False)
+            except WorkspaceDirty:
+                assert Path(workspace.directory).exists() or not crash
+                return
+            except Crash:
+                if Path(workspace.directory).exists():
+                    return
+                self.changed[workspace.id] = self.only_if_lost(workspace)
+                return
+        self.only_if_lost(workspace)
+        self.removed += 1
+        del self.workspaces[workspace.id]
+
+    def only_if_lost(self, workspace: Workspace) -> dict[str, str]:
+        """It is gone, so nothing that was changed in it may have been left in it."""
+        assert self.changed[workspace.id] == {}
+        return {}
+
+    def every_commit_is_reachable(self) -> None:
+        listed = git(self.repo, "worktree", "list", "--porcelain").splitlines()
+        tips = [line.split()[1] for line in listed if line.startswith("HEAD ")]
+        stashes = git(self.repo, "log", "-g", "--format=%H", "refs/stash", check=False).split()
+        reachable = set(git(self.repo, "rev-list", "--all", *tips, *stashes).split())
+        assert self.commits <= reachable
+
+    def every_changed_file_is_there(self) -> None:
+        for key, files in self.changed.items():
+            for name, text in files.items():
+                assert (Path(self.workspaces[key].directory) / name).read_text() == text
+
+
+def _crashing(*_: object) -> None:
+    raise Crash
+
+
+DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
+    "add": lambda life, chance: life.add(copies=chance.random() < 0.3),
+    "add to a branch": lambda life, chance: life.add(branch=chance.choice(["kept", "new"])),
+    "add and crash": lambda life, _: life.add(crashes=True),
+    "dirty": lambda life, chance: life.dirty(
+        chance.randrange(4), chance.choice(["file0", "new", "dir/new", ".env"])
+    ),
+    "commit": lambda life, chance: life.commit(chance.randrange(4), detached=chance.random() < 0.3),
+    "switch": lambda life, chance: life.switch(chance.randrange(4)),
+    "stash": lambda life, chance: life.stash(chance.randrange(4)),
+    "finish": lambda life, chance: life.finish(chance.randrange(4)),
+    "merge": lambda life, chance: life.merge(chance.randrange(4)),
+    "remove": lambda life, chance: life.remove(chance.randrange(4), ""),
+    "remove and crash": lambda life, chance: life.remove(
+        chance.randrange(4), chance.choice(["taken away", "branch"])
+    ),
+}
+WEIGHTS = [4, 2, 1, 2, 3, 1, 1, 2, 2, 6, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_never_lost(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    life = Life(tmp_path)
+    done = []
+    for doing in chance.choices(list(DOINGS), WEIGHTS, k=40):
+        done.append(doing)
+        DOINGS[doing](life, chance)
+        life.every_commit_is_reachable()
+        life.every_changed_file_is_there()
+    assert life.removed, done

@@ -1,0 +1,152 @@
+"""What becomes of sessions when a directory is out of reach, and when the disk takes no slot back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amuxd.hosts import Gone
+from amuxd.records import Session, Workspace
+from amuxd.registry import Entry
+from amuxd.runs import Runs
+from amuxd.states import State, Transition
+from amuxd.store import Store, StoreError
+from amuxd.supervisor import Supervisor
+from amuxd.workspaces import orphans as orphans_module
+from amuxd.workspaces import queue as queue_module
+from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.orphans import Orphans, orphan
+from amuxd.workspaces.queue import Queue
+from amuxd.workspaces.registry import Workspaces
+
+
+class NoHost:
+    """Nothing ever runs on it."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    async def find(self, *_: object) -> Gone:
+        return Gone()
+
+    async def tear_down(self, *_: object, **__: object) -> None:
+        if self.fails:
+            raise RuntimeError("systemd does not answer")
+
+
+class Told:
+    """A listener that can be waited for."""
+
+    def __init__(self) -> None:
+        self.states: list[State] = []
+        self.arrived = asyncio.Event()
+
+    def appeared(self, entry: Entry) -> None: ...
+
+    def disappeared(self, entry: Entry) -> None: ...
+
+    def changed(self, entry: Entry, *properties: str) -> None: ...
+
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        self.states.append(transition.target)
+        self.arrived.set()
+
+
+class Rig:
+    def __init__(self, root: Path) -> None:
+        self.supervisor = Supervisor(Store(root), "boot")
+        self.ledger = Ledger(root, self.supervisor.store, "boot")
+        self.workspaces = Workspaces(self.supervisor, self.ledger)
+        self.host = NoHost()
+        host: Any = self.host
+        nothing: Any = None
+        self.runs = Runs(self.supervisor, host, nothing, self.workspaces, 0.1)
+        self.told = Told()
+        self.supervisor.listen(self.told)
+        self.workspace = Workspace("shelf1", "shelf", str(root / "shelf"), 1, 1)
+
+    async def begin(self) -> Entry:
+        await self.workspaces.write(self.workspace)
+        self.workspaces.know(self.workspace)
+        session = Session("one111", "one", ["true"], self.workspace.directory, 1, workspace_id="shelf1")
+        return await self.supervisor.create(session)
+
+
+def on(root: Path, scenario: Callable[[Rig], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            await scenario(Rig(root))
+
+    asyncio.run(run())
+
+
+def test_out_of_reach_changes_nothing_and_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Presence.UNKNOWN, Presence.UNKNOWN, Presence.GONE]
+    seen: list[tuple[Presence, list[State]]] = []
+
+    async def scenario(rig: Rig) -> None:
+        async def look(*_: object) -> Presence:
+            seen.append((found[0], list(rig.told.states)))
+            return found.pop(0)
+
+        monkeypatch.setattr(orphans_module, "look_in_time", look)
+        monkeypatch.setattr(orphans_module, "RETRY_PAUSE", 0)
+        entry = await rig.begin()
+        orphans = Orphans(rig.runs, rig.workspaces)
+        rig.supervisor.listen(orphans)
+        orphans.begin()
+        await rig.told.arrived.wait()
+        assert seen == [(Presence.UNKNOWN, []), (Presence.UNKNOWN, []), (Presence.GONE, [])]
+        assert entry.state.state is State.ORPHANED
+        assert not entry.workspace_exists
+        assert rig.workspaces.presence == {"shelf1": Presence.GONE}
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
+def test_an_orphan_that_cannot_be_ended_is_certified_all_the_same(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.host.fails = True
+        entry = await rig.begin()
+        await orphan(rig.runs, entry, "/gone")
+        assert entry.settling is not None
+        await entry.settling
+        assert entry.certificate is not None
+        assert entry.certificate.complete
+        assert not entry.certificate.end.known
+        await orphan(rig.runs, entry, "/gone")
+        assert rig.told.states == [State.ORPHANED]
+
+    on(tmp_path, scenario)
+
+
+def test_a_slot_that_the_disk_did_not_take_back_is_given_back_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        failures = [StoreError("full"), StoreError("full")]
+        tidy = rig.ledger.tidy
+
+        def refuse(workspace_id: str) -> Workspace:
+            if failures:
+                raise failures.pop()
+            return tidy(workspace_id)
+
+        monkeypatch.setattr(rig.ledger, "tidy", refuse)
+        monkeypatch.setattr(queue_module, "RETRY_PAUSE", 0)
+        await rig.begin()
+        queue = Queue(rig.runs, rig.workspaces)
+        await queue.advance("shelf1")
+        assert not failures
+        failures = [StoreError("removed meanwhile")]
+        await rig.workspaces.forget(rig.workspace)
+        await queue.advance("shelf1")
+        assert not failures
+
+    on(tmp_path, scenario)
