@@ -40,7 +40,8 @@ class Entry:
     attached: int = 0
     keeps_terminal: bool = False
     looked_in_vain: bool = False
-    workspace_exists: bool = True
+    # None: nobody has looked.
+    workspace_exists: bool | None = None
     activity_at: int = 0
     activity_hash: int = 0
     checked_at: int = 0
@@ -63,9 +64,15 @@ class Entry:
             stays_after_success=self.agent is not None
             and self.agent.on_exit is OnExit.STAY
             and not self.why_not_resumable,
-            workspace_exists=self.workspace_exists,
+            workspace_exists=self._has_place,
             resumable=not self.why_not_resumable,
         )
+
+    @property
+    def _has_place(self) -> bool:
+        if self.workspace_exists is None:
+            return self.state.state is not State.ORPHANED
+        return self.workspace_exists
 
     @property
     def why_not_resumable(self) -> str:

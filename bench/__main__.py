@@ -18,6 +18,7 @@ from bench import (  # noqa: E402
     quiet,
     resumes,
     survival,
+    workspaces,
 )
 from bench.table import Row, table  # noqa: E402
 
@@ -30,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "busy": busy.measure,
     "survival": survival.measure,
     "attention": attention.measure,
+    "workspaces": workspaces.measure,
 }
 
 

@@ -94,20 +94,25 @@ class Orphans:
         if self._workspaces.get(workspace.id) is None:
             self._uncover(directory)
             return
-        if presence is Presence.UNKNOWN:
-            logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
-            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._suspect, directory)
-        elif presence is Presence.GONE or self._identities.get(directory) is None:
-            self._directories.forget(directory)
-            self._directories.watch(directory)
-            self._identities[directory] = identify(directory) if presence is Presence.PRESENT else None
-            if await look_in_time(directory, self._identities[directory]) is not presence:
-                # It came or went before it was watched.
-                self._look_again.add(workspace.id)
         self._workspaces.found(workspace, presence)
         if presence is Presence.GONE:
             for entry in filter(depends, self._workspaces.sessions_in(workspace)):
                 self._supervisor.spawn(orphan(self._runs, entry, directory))
+        if presence is Presence.UNKNOWN:
+            logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
+            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._suspect, directory)
+        elif presence is Presence.GONE or self._identities.get(directory) is None:
+            await self._arm(workspace, presence)
+
+    async def _arm(self, workspace: Workspace, presence: Presence) -> None:
+        directory = workspace.directory
+        self._directories.forget(directory)
+        self._directories.watch(directory)
+        known = identify(directory) if presence is Presence.PRESENT else None
+        self._identities[directory] = known
+        if await look_in_time(directory, known) is not presence:
+            # It came or went before it was watched.
+            self._look_again.add(workspace.id)
 
 
 def depends(entry: Entry) -> bool:
@@ -137,11 +142,11 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
                     end = told
         ended = await runs.end_processes(entry, runs.grace_of(entry))
         end = ended if ended.known else end
+        runs.leave_home(entry)
+        entry.keeps_terminal = False
+        entry.attached = 0
     except Exception:
         logger.exception("what is left of %s could not be ended", entry.session.name)
-    runs.leave_home(entry)
-    entry.keeps_terminal = False
-    entry.attached = 0
     if entry.certificate is not None:
         entry.certificate = replace(entry.certificate, end=end)
     await runs.supervisor.certify(entry)

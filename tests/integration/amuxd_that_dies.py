@@ -63,18 +63,18 @@ def dig(points: Points) -> None:
 
     os.open = open_to_create
 
-    from amuxd import store
+    from amuxd import files
     from amuxd.bus.connection import Bus
     from amuxd.hosts import tmux
 
     before(Bus, "_send", lambda _, message: f"send {message.member or 'a reply'}")
-    write = store._write
+    write = files.write
 
     def write_half(path: Path, text: str) -> None:
         points.reach(f"half of {path.name}", lambda: write(path, text[: len(text) // 2]))
         write(path, text)
 
-    store._write = write_half
+    files.write = write_half
     call, run = Bus.call, tmux.run
 
     async def answered(*arguments: Any, **options: Any) -> Any:

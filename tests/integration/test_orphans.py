@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.bus import Proxy
 from harness.client import Session
 from harness.daemon import Amux, Embedded
 from harness.repositories import git, repository
@@ -36,14 +37,11 @@ def check_orphaned(session: Session, directory: Path) -> None:
     assert "ready" in session.log()
     assert session.get("Pid") == 0
     assert session.get("HostAlive") == "dead"
-    assert not holders(session.amux)
+    assert workspace(session.amux).get("Holders") == []
 
 
-def holders(amux: Amux) -> list[str]:
-    path = amux.manager.call("GetWorkspace", "s", "here")
-    found = amux.bus.proxy("org.amux.Amux1", path, WORKSPACE).get("Holders")
-    assert isinstance(found, list)
-    return found
+def workspace(amux: Amux) -> Proxy:
+    return amux.bus.proxy("org.amux.Amux1", amux.manager.call("GetWorkspace", "s", "here"), WORKSPACE)
 
 
 def replace_it(directory: Path) -> None:
@@ -153,7 +151,12 @@ def test_restart_is_possible_once_it_is_back(amux: Amux, repo: Path) -> None:
     refused = amux.cli("restart", "worker", check=False)
     assert refused.returncode == 4
     assert "restart is not possible" in refused.stderr
-    aside.rename(repo)
+    with amux.events() as events:
+        aside.rename(repo)
+        # Whoever shows it hears that it is possible now.
+        events.wait(lambda event: event.member == "PropertiesChanged" and "Presence" in event.body[1])
+    assert workspace(amux).get("Presence") == "present"
+    assert "restart" in amux.cli("show", "worker").stdout
     amux.cli("restart", "worker")
     assert session.state == "running"
     assert session.get("Run") == 2

@@ -19,6 +19,8 @@ from amuxd.states import End, Liveness, Transition
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor, now
 from amuxd.watch import Watch
+from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.registry import Workspaces
 
 
 class StandinHost:
@@ -131,7 +133,8 @@ class World:
         self.host = StandinHost(self.store)
         self.supervisor = Supervisor(self.store, "boot")
         self.watch = Watch()
-        self.runs = Runs(self.supervisor, self.host, self.watch, Settings(stop_grace=5))
+        places = Workspaces(self.supervisor, Ledger(root, self.store, "boot"))
+        self.runs = Runs(self.supervisor, self.host, self.watch, places, Settings(stop_grace=5))
         self.changes = Changes()
         self.supervisor.listen(self.runs.parking)
         self.supervisor.listen(self.changes)

@@ -163,10 +163,12 @@ def test_why_it_is_not_resumable() -> None:
     assert entry(fixed, state=State.RUNNING, parked=True).resumable
 
 
-def test_from_orphaned_only_once_the_directory_is_back(tmp_path: Path) -> None:
+def test_from_orphaned_only_once_the_directory_is_back() -> None:
     subject = entry(Agent("own", ("own",), resume=("own",)), state=State.ORPHANED)
     assert not subject.resumable
-    subject.session = replace(subject.session, directory=str(tmp_path))
+    subject.workspace_exists = False
+    assert not subject.resumable
+    subject.workspace_exists = True
     assert subject.resumable
 
 

@@ -160,3 +160,19 @@ def test_what_cannot_be_watched_is_no_failure(tmp_path: Path, monkeypatch: pytes
         watched.forget(str(tmp_path))
 
     watching(scenario)
+
+
+def test_one_that_is_missing_is_waited_for_where_it_would_come(tmp_path: Path) -> None:
+    async def scenario(watched: Directories, suspicions: Suspicions) -> None:
+        missing = tmp_path / "a/b/c"
+        watched.watch(str(missing))
+        (tmp_path / "other").mkdir()
+        (tmp_path / "a").mkdir()
+        assert await suspicions.next() == str(missing)
+        assert len(suspicions.all) == 1
+        watched.forget(str(missing))
+        watched.watch(str(missing))
+        (tmp_path / "a/b").mkdir()
+        assert await suspicions.next() == str(missing)
+
+    watching(scenario)

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amuxd.config import Settings
 from amuxd.hosts import Gone
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
@@ -14,10 +16,12 @@ from amuxd.runs import Runs
 from amuxd.states import State, Transition
 from amuxd.store import Store, StoreError
 from amuxd.supervisor import Supervisor
+from amuxd.watch import Watch
 from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import queue as queue_module
 from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.making import Maker
 from amuxd.workspaces.orphans import Orphans, orphan
 from amuxd.workspaces.queue import Queue
 from amuxd.workspaces.registry import Workspaces
@@ -50,6 +54,8 @@ class Told:
 
     def changed(self, entry: Entry, *properties: str) -> None: ...
 
+    def attention_changed(self, entry: Entry) -> None: ...
+
     def moved(self, entry: Entry, transition: Transition) -> None:
         self.states.append(transition.target)
         self.arrived.set()
@@ -62,8 +68,8 @@ class Rig:
         self.workspaces = Workspaces(self.supervisor, self.ledger)
         self.host = NoHost()
         host: Any = self.host
-        nothing: Any = None
-        self.runs = Runs(self.supervisor, host, nothing, self.workspaces, 0.1)
+        self.watch = Watch()
+        self.runs = Runs(self.supervisor, host, self.watch, self.workspaces, Settings())
         self.told = Told()
         self.supervisor.listen(self.told)
         self.workspace = Workspace("shelf1", "shelf", str(root / "shelf"), 1, 1)
@@ -72,13 +78,17 @@ class Rig:
         await self.workspaces.write(self.workspace)
         self.workspaces.know(self.workspace)
         session = Session("one111", "one", ["true"], self.workspace.directory, 1, workspace_id="shelf1")
-        return await self.supervisor.create(session)
+        return await self.supervisor.create(session, None)
 
 
 def on(root: Path, scenario: Callable[[Rig], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20):
-            await scenario(Rig(root))
+        rig = Rig(root)
+        try:
+            async with asyncio.timeout(20):
+                await scenario(rig)
+        finally:
+            rig.watch.close()
 
     asyncio.run(run())
 
@@ -92,7 +102,7 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
     async def scenario(rig: Rig) -> None:
         async def look(*_: object) -> Presence:
             seen.append((found[0], list(rig.told.states)))
-            return found.pop(0)
+            return found.pop(0) if len(found) > 1 else found[0]
 
         monkeypatch.setattr(orphans_module, "look_in_time", look)
         monkeypatch.setattr(orphans_module, "RETRY_PAUSE", 0)
@@ -101,7 +111,7 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
         rig.supervisor.listen(orphans)
         orphans.begin()
         await rig.told.arrived.wait()
-        assert seen == [(Presence.UNKNOWN, []), (Presence.UNKNOWN, []), (Presence.GONE, [])]
+        assert seen[:3] == [(Presence.UNKNOWN, []), (Presence.UNKNOWN, []), (Presence.GONE, [])]
         assert entry.state.state is State.ORPHANED
         assert not entry.workspace_exists
         assert rig.workspaces.presence == {"shelf1": Presence.GONE}
@@ -150,3 +160,21 @@ def test_a_slot_that_the_disk_did_not_take_back_is_given_back_later(
         assert not failures
 
     on(tmp_path, scenario)
+
+
+def test_what_cannot_be_undone_at_the_start_keeps_amuxd_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        def refuse(_: str) -> None:
+            raise StoreError("full")
+
+        monkeypatch.setattr(rig.ledger, "remove", refuse)
+        unfinished = replace(rig.workspace, repository="/nonexistent", being_made=True)
+        await rig.workspaces.write(unfinished)
+        assert await rig.workspaces.load() == [unfinished]
+        await Maker(rig.runs, rig.workspaces).undo(unfinished)
+
+    on(tmp_path, scenario)
+    assert "what was made of workspace shelf stays" in caplog.text
+    assert "the workspace shelf is not forgotten: full" in caplog.text

@@ -1,0 +1,130 @@
+"""Worktrees made and listed, against git itself; directories deleted and slots given back."""
+
+import time
+from collections.abc import Callable
+
+from harness.daemon import Amux
+from harness.repositories import git, repository
+
+from bench import ground
+from bench.samples import interleaved, p50
+from bench.stopwatch import Stopwatch
+from bench.subscriber import Subscriber
+from bench.table import Floor, Row, against, ms
+
+FILES = 5000
+ADDED = 10
+LISTED, FILES_LISTED = 100, 1000
+LISTS = 10
+ENDS = 40
+MOST = 0.050
+DEADLINE = 60.0
+
+STATUS_OF_EACH = 'for place; do git -C "$place" status --porcelain=v2 --branch >/dev/null || exit; done'
+
+
+def measure() -> list[Row]:
+    with ground.amux() as amux:
+        with Stopwatch(amux) as stopwatch:
+            rows = [_added(amux, stopwatch), _listed(amux, stopwatch)]
+        return [*rows, _orphaned(amux), _followed(amux)]
+
+
+def _added(amux: Amux, stopwatch: Stopwatch) -> Row:
+    top = amux.machine.temporary / "added"
+    repo = repository(top / "code", FILES)
+    count = 0
+
+    def timed(command: Callable[[str], list[str]]) -> float:
+        nonlocal count
+        count += 1
+        return stopwatch.time(*command(f"n{count}"))
+
+    def by_git(name: str) -> list[str]:
+        return ["git", "-C", str(repo), "worktree", "add", "-q", "-b", name, str(top / name)]
+
+    def by_amux(name: str) -> list[str]:
+        return [str(amux.bindir / "amux"), "ws", "add", name, "--repo", str(repo)]
+
+    floor, product = interleaved(lambda: timed(by_git), lambda: timed(by_amux), rounds=ADDED)
+    return against(
+        f"ws add, {FILES} files: p50", Floor("git worktree add", p50(floor)), p50(product), at_most=1.3
+    )
+
+
+def _listed(amux: Amux, stopwatch: Stopwatch) -> Row:
+    top = amux.machine.temporary / "listed"
+    repo = repository(top / "code", FILES_LISTED)
+    for number in range(LISTED):
+        amux.manager.call("AddWorkspace", "sa{sv}", f"w{number}", {"repo": ("s", str(repo))})
+    listed = git(repo, "worktree", "list", "--porcelain").splitlines()
+    places = [line.removeprefix("worktree ") for line in listed if line.startswith("worktree ")][1:]
+    each = ["sh", "-c", STATUS_OF_EACH, "sh", *places]
+    floor, product = interleaved(
+        lambda: stopwatch.time(*each),
+        lambda: stopwatch.time(amux.bindir / "amux", "ws", "ls"),
+        rounds=LISTS,
+    )
+    return against(
+        f"ws ls, {LISTED} worktrees of {FILES_LISTED} files: p50",
+        Floor("git status in each", p50(floor)),
+        p50(product),
+        at_most=0.7,
+    )
+
+
+def _orphaned(amux: Amux) -> Row:
+    directory = amux.machine.temporary / "orphaned"
+    directory.mkdir()
+    amux.cli("ws", "add", "orphaned", "--path", str(directory))
+    subscriber = Subscriber(amux.bus_address, {"SessionStateChanged": 1})
+    samples = []
+    for _ in range(ENDS):
+        directory.mkdir(exist_ok=True)
+        session = amux.create(["sleep", "infinity"], workspace="orphaned")
+        _moments(subscriber, session.id, 2)
+        deleted = time.perf_counter()
+        directory.rmdir()
+        samples.append(_moments(subscriber, session.id, 1)[0] - deleted)
+        session.certificate()
+        session.remove()
+    subscriber.close()
+    return _within("directory deleted → orphaned at a subscriber: p50", samples)
+
+
+def _followed(amux: Amux) -> Row:
+    amux.cli("ws", "add", "followed", "--slots", "1", "--path", str(amux.machine.temporary))
+    subscriber = Subscriber(amux.bus_address, {"SessionStateChanged": 1})
+    samples = []
+    for _ in range(ENDS):
+        holder = amux.create(["sleep", "infinity"], workspace="followed")
+        waiting = amux.create(["sleep", "infinity"], workspace="followed", queue=True)
+        _moments(subscriber, holder.id, 2)
+        holder.call("Kill", "s", "SIGKILL")
+        moments = _moments(subscriber, waiting.id, 2, {holder.id: 1})
+        samples.append(moments[1] - moments[0])
+        waiting.wait_state("running")
+        for session in (holder, waiting):
+            session.remove(force=True)
+        _moments(subscriber, waiting.id, 3)
+    subscriber.close()
+    return _within("slot given back → next in the queue is starting: p50", samples)
+
+
+def _moments(
+    subscriber: Subscriber, key: str, count: int, others: dict[str, int] | None = None
+) -> list[float]:
+    """When it was told of so many changes of this session; of another one in between, too."""
+    wanted = {key, *(others or {})}
+    moments: list[float] = []
+    deadline = time.monotonic() + DEADLINE
+    while len(moments) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{key} was not told of within {DEADLINE:.0f} s")
+        moments += [told.moment for told in subscriber.read() if told.key in wanted]
+    return moments
+
+
+def _within(what: str, samples: list[float]) -> Row:
+    taken = p50(samples)
+    return Row(what, ms(taken), goal=f"≤ {ms(MOST)}", met=taken <= MOST)
