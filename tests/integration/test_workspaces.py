@@ -213,10 +213,27 @@ def test_many_sessions_for_two_slots_with_kills_in_between(amux: Amux, repo: Pat
     assert "0/2" in amux.cli("ws", "ls").stdout
 
 
+def test_a_restart_that_waits_goes_on_waiting_under_the_next_amuxd(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "one", "--slots", "1", cwd=repo)
+    again = run_in(amux, "one", "sh", "-c", "sleep 0.2", name="again", queue=True)
+    again.wait_state("completed")
+    holder = run_in(amux, "one", name="holder")
+    amux.cli("restart", "again")
+    assert (again.state, again.get("Run")) == ("created", 2)
+    amux.stop()
+    amux.start()
+    assert holder.wait_state("running") == "running"
+    assert (again.state, again.get("Run")) == ("created", 2)
+    amux.cli("stop", "holder")
+    again.wait_state("completed")
+    assert again.get("Run") == 2
+
+
 def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> None:
     amux.cli("ws", "add", "fix", cwd=repo)
     session = run_in(amux, "fix", "true", name="one")
     session.wait_state("completed")
+    session.certificate()
     (file,) = (amux.state / "workspaces").glob("*.json")
     amux.stop()
     text = file.read_text().replace('"schema":1', '"schema":99')

@@ -177,3 +177,10 @@ def test_never_more_than_the_slots_and_always_in_order(number: int, steps: list[
 )
 def test_ordinals(number: int, word: str) -> None:
     assert slots.ordinal(number) == word
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.SUSPENDED])
+def test_a_parked_session_keeps_its_slot_also_over_a_reboot(state: State) -> None:
+    parked = replace(a_state(state, boot="before"), parked=True)
+    assert slots.holds(a_place(), facts(parked, command_exists=False))
+    assert not slots.holds(a_place(), facts(replace(parked, state=State.STOPPED)))
