@@ -224,6 +224,14 @@ class Machine:
                 continue
         return found
 
+    def pids_of(self, name: str) -> set[int]:
+        found = set()
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == name:
+                    found.add(process.pid)
+        return found
+
     def outside_pid(self, pid: int) -> int:
         """The number, outside, of the process that has this one in the machine."""
         for process in self.processes():

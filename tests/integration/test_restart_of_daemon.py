@@ -308,7 +308,7 @@ def test_the_bus_of_the_daemon_vanishes(machine: Machine) -> None:
     assert session.get("Pid") == command
     assert len([state for state, _ in history(session) if state == "running"]) >= 1
     # The other bus is no session's.
-    amux._before |= {process.pid for process in machine.processes() if process.name() == "dbus-daemon"}
+    amux._before |= machine.pids_of("dbus-daemon")
     amux.close()
 
 
