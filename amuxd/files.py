@@ -90,6 +90,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def append(path: Path, line: str) -> None:
+    """Not yet on disk: that is asked for by sync()."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(fd).st_size
@@ -100,7 +101,6 @@ def append(path: Path, line: str) -> None:
             while rest:
                 # A disk that fills up takes a part first, and says so only when asked to take more.
                 rest = rest[os.write(fd, rest) :]
-            os.fdatasync(fd)
         except OSError:
             os.ftruncate(fd, size)
             raise
@@ -114,13 +114,13 @@ def sync_renamed(directory: Path) -> None:
     A power cut would bring back what was there before, and amuxd finds its way from any earlier state.
     """
     try:
-        sync_directory(directory)
+        sync(directory)
     except OSError as error:
         logger.error("%s could not be synced: %s", directory, error.strerror)
 
 
-def sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from amuxd.states import End, State
+from amuxd.states import ENDED, End, State
 
 SCHEMA = 1
 
@@ -101,6 +101,8 @@ class RunState:
     auto_boot: str = ""
     auto_run: int = 0
     auto_failures: int = 0
+    # Of a run that has ended, so that its end and its state are one.
+    end: End | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,13 @@ class Certificate:
     end: End
     last_lines: list[str] = field(default_factory=list)
     complete: bool = False
+
+
+def certificate_in(state: RunState) -> Certificate | None:
+    """Until the last lines are known, the state is all that says how its run ended."""
+    if state.end is None or state.state not in ENDED:
+        return None
+    return Certificate(state.session_id, state.run, state.state_changed_at, state.reason, state.end)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from amuxd.records import (
     NotReadable,
     RunState,
     Session,
+    certificate_in,
     from_text,
     to_text,
 )
@@ -61,6 +62,9 @@ class Store:
     def run_directory(self, session_id: str, run: int) -> Path:
         return self.sessions / session_id / "runs" / str(run)
 
+    def _certificate_path(self, session_id: str, run: int) -> Path:
+        return self.run_directory(session_id, run) / "exit.json"
+
     def log(self, session_id: str, run: int) -> Path:
         return self.run_directory(session_id, run) / "output.log"
 
@@ -76,7 +80,8 @@ class Store:
                 files.write(scratch / "session.json", to_text(session))
                 files.write(scratch / "state.json", to_text(state))
                 files.append(scratch / "history.jsonl", to_text(entry))
-                files.sync_directory(scratch)
+                files.sync(scratch / "history.jsonl")
+                files.sync(scratch)
                 scratch.rename(self.directory(session.id))
             except OSError:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -91,7 +96,7 @@ class Store:
             token = directory / "token"
             token.touch(mode=0o600)
             token.write_text(secrets.token_urlsafe(24) + "\n")
-            files.sync_directory(directory.parent)
+            files.sync(directory.parent)
         return directory
 
     def token(self, session_id: str, run: int) -> str:
@@ -101,37 +106,37 @@ class Store:
         except OSError:
             return ""
 
-    def change(
-        self,
-        expected: RunState,
-        new: RunState,
-        entry: HistoryEntry | None,
-        certificate: Certificate | None = None,
-    ) -> None:
+    def change(self, expected: RunState, new: RunState, entry: HistoryEntry | None) -> None:
         """Replaces the state that memory believes in; state.json is the moment at which it has happened."""
         directory = self.directory(expected.session_id)
         with files.locked(directory), files.disk_errors("be changed"):
             present = files.read(RunState, directory / "state.json")
             if _standing(present) != _standing(expected):
                 raise Conflict(present)
-            # A full disk may cost the history one line, never two: the next state waits for it.
+            # The state names its own transition and its own end, so what else tells of them must be on disk
+            # before the next state only: a full disk may cost the history one line, never two.
             _mend_history(directory, present)
-            if certificate is not None:
-                self._write_certificate(certificate)
+            files.sync(directory / "history.jsonl")
+            if _standing(new) != _standing(present):
+                self._mend_certificate(present)
             files.replace(directory / "state.json", to_text(new))
             if entry is not None:
-                # The state names its own transition, so what comes next can mend a history that missed it.
                 with contextlib.suppress(OSError):
                     files.append(directory / "history.jsonl", to_text(entry))
 
-    def amend_certificate(self, certificate: Certificate) -> None:
+    def certify(self, certificate: Certificate) -> None:
         with files.locked(self.directory(certificate.session_id)), files.disk_errors("be certified"):
             self._write_certificate(certificate)
 
+    def _mend_certificate(self, state: RunState) -> None:
+        certificate = certificate_in(state)
+        if certificate and not self._certificate_path(state.session_id, state.run).exists():
+            self._write_certificate(certificate)
+
     def _write_certificate(self, certificate: Certificate) -> None:
-        directory = self.run_directory(certificate.session_id, certificate.run)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.replace(directory / "exit.json", to_text(certificate))
+        path = self._certificate_path(certificate.session_id, certificate.run)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.replace(path, to_text(certificate))
 
     def remove(self, session_id: str) -> None:
         with files.locked(self.sessions), files.disk_errors("be removed"):
@@ -160,12 +165,13 @@ class Store:
                         # Read again: meanwhile it may have moved on, and been told of.
                         state = files.read(RunState, directory / "state.json")
                         _mend_history(directory, state)
-            return Known(session, state, self.certificate(session_id, state.run))
+            certificate = self.certificate(session_id, state.run) or certificate_in(state)
+            return Known(session, state, certificate)
         except (StoreError, NotReadable) as error:
             return Unreadable(session_id, name, str(error))
 
     def certificate(self, session_id: str, run: int) -> Certificate | None:
-        path = self.run_directory(session_id, run) / "exit.json"
+        path = self._certificate_path(session_id, run)
         return files.read(Certificate, path) if path.exists() else None
 
     def history(self, session_id: str) -> list[HistoryEntry]:

@@ -15,8 +15,9 @@ from amuxd import attention
 from amuxd.agents import Agent
 from amuxd.errors import AmuxError, Internal, InvalidTransition
 from amuxd.logs import last_lines, size_of
-from amuxd.records import Certificate, HistoryEntry, RunState, Session
+from amuxd.records import HistoryEntry, RunState, Session, certificate_in
 from amuxd.registry import Entry, Registry
+from amuxd.scheduling import ask_for_short_turns
 from amuxd.states import ENDED, End, Fact, State, Transition, decide, possible
 from amuxd.store import Conflict, Store, StoreError
 
@@ -59,7 +60,7 @@ class Supervisor:
         self.store = store
         self.boot_id = boot_id
         self._listeners: list[Listener] = []
-        self._disk = ThreadPoolExecutor(8, "disk")
+        self._disk = ThreadPoolExecutor(8, "disk", initializer=ask_for_short_turns)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changes: set[asyncio.Task[Any]] = set()
 
@@ -134,6 +135,10 @@ class Supervisor:
     ) -> None:
         at = max(now(), entry.state.state_changed_at + 1)
         waited = entry.state.attention
+        if transition.target in ENDED:
+            changes = {**changes, "end": end or End()}
+        elif transition.target is State.CREATED:
+            changes = {**changes, "end": None}
         if transition.target not in _MAY_WAIT:
             changes = {**changes, **attention.as_changes(None)}
         new = self._standing(
@@ -147,17 +152,16 @@ class Supervisor:
             **changes,
         )
         line = HistoryEntry(at, transition.run, transition.source, transition.target, transition.reason, by)
-        certificate = None
-        if transition.target in ENDED:
-            certificate = Certificate(entry.id, transition.run, at, transition.reason, end or End())
         try:
-            await self.on_disk(self.store.change, entry.state, new, line, certificate)
+            await self.on_disk(self.store.change, entry.state, new, line)
         except Conflict as conflict:
             entry.state = conflict.present
             raise
         entry.state = new
-        if certificate or transition.target is State.CREATED:
-            entry.certificate = certificate
+        if transition.target in ENDED:
+            entry.certificate = certificate_in(new)
+        elif transition.target is State.CREATED:
+            entry.certificate = None
         logger.info(
             "%s: %s → %s: %s",
             entry.session.name,
@@ -310,7 +314,7 @@ class Supervisor:
         lines = await self.on_disk(last_lines, log)
         certificate = replace(entry.certificate, last_lines=lines, complete=True)
         try:
-            await self.on_disk(self.store.amend_certificate, certificate)
+            await self.on_disk(self.store.certify, certificate)
         except StoreError as error:
             logger.error("%s: %s", entry.session.name, error)
             self.spawn(self._certify_later(entry))

@@ -61,7 +61,7 @@ class Ledger:
     def remove(self, workspace_id: str) -> None:
         with files.locked(self._directory), files.disk_errors("be forgotten"):
             self._path(workspace_id).unlink(missing_ok=True)
-            files.sync_directory(self._directory)
+            files.sync(self._directory)
 
     @contextlib.contextmanager
     def taking(self, session_id: str, run: int) -> Iterator[None]:

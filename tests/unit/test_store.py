@@ -60,16 +60,53 @@ def test_everything_is_the_users_alone(store: Store) -> None:
         assert (directory / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_change_is_state_history_and_certificate(store: Store) -> None:
+def ended(before: RunState, at: int, end: End) -> RunState:
+    return replace(moved(before, State.FAILED, at), end=end)
+
+
+def test_a_change_is_state_and_history(store: Store) -> None:
     first = created(store)
-    second = moved(first, State.FAILED, 2000)
-    certificate = Certificate("abc123", 1, 2000, second.reason, End(code=3))
-    store.change(first, second, a_line(second), certificate)
-    assert store.load("abc123") == Known(a_session(), second, certificate)
+    second = moved(first, State.STARTING, 2000)
+    store.change(first, second, a_line(second))
+    assert store.load("abc123") == Known(a_session(), second, None)
     assert store.history("abc123") == [a_line(first), a_line(second)]
-    amended = replace(certificate, last_lines=["bye"], complete=True)
-    store.amend_certificate(amended)
-    assert store.certificate("abc123", 1) == amended
+
+
+def test_an_end_is_certified_by_the_state_until_its_last_lines_are_known(store: Store) -> None:
+    first = created(store)
+    second = ended(first, 2000, End(code=3))
+    store.change(first, second, a_line(second))
+    certificate = Certificate("abc123", 1, 2000, second.reason, End(code=3))
+    assert store.load("abc123") == Known(a_session(), second, certificate)
+    assert store.certificate("abc123", 1) is None
+    complete = replace(certificate, last_lines=["bye"], complete=True)
+    store.certify(complete)
+    assert store.load("abc123") == Known(a_session(), second, complete)
+
+
+@pytest.mark.parametrize("target", [State.CREATED, State.ARCHIVED])
+def test_an_end_whose_last_lines_were_never_known_outlives_its_state(store: Store, target: State) -> None:
+    first = created(store)
+    second = ended(first, 2000, End(signal="SIGSEGV"))
+    store.change(first, second, a_line(second))
+    third = moved(second, target, 3000)
+    if target is State.CREATED:
+        third = replace(third, run=2, end=None)
+    store.change(second, third, a_line(third))
+    assert store.certificate("abc123", 1) == Certificate(
+        "abc123", 1, 2000, second.reason, End(signal="SIGSEGV")
+    )
+
+
+def test_what_is_known_of_an_end_is_not_replaced_by_less(store: Store) -> None:
+    first = created(store)
+    second = ended(first, 2000, End(code=3))
+    store.change(first, second, a_line(second))
+    complete = Certificate("abc123", 1, 2000, second.reason, End(code=3), ["bye"], True)
+    store.certify(complete)
+    third = replace(moved(second, State.CREATED, 3000), run=2, end=None)
+    store.change(second, third, a_line(third))
+    assert store.certificate("abc123", 1) == complete
 
 
 def test_a_version_1_session_is_read(tmp_path: Path) -> None:
@@ -109,9 +146,9 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is_and_hurts_nobody(
 
 def test_a_certificate_that_cannot_be_read_leaves_the_session_as_it_is(store: Store) -> None:
     first = created(store)
-    second = moved(first, State.FAILED, 2000)
-    certificate = Certificate("abc123", 1, 2000, second.reason, End(code=3))
-    store.change(first, second, a_line(second), certificate)
+    second = ended(first, 2000, End(code=3))
+    store.change(first, second, a_line(second))
+    store.certify(Certificate("abc123", 1, 2000, second.reason, End(code=3)))
     path = store.run_directory("abc123", 1) / "exit.json"
     path.write_text("{}")
     assert isinstance(store.load("abc123"), Unreadable)
