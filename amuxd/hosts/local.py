@@ -265,8 +265,9 @@ class LocalHost:
     async def _server_ends_too(self, session_id: str, home: Home, end: End | None) -> bool:
         if processes.is_dying(home.server):
             return True
-        # What ends a terminal server, or all of its unit, may have reached the command before it.
-        if end is None or end.signal not in {"SIGHUP", "SIGTERM", "SIGKILL"}:
+        # What ends a terminal server, or all of its unit, may have reached the command before it; but whoever
+        # kills a unit kills its server first.
+        if end is None or end.signal not in {"SIGHUP", "SIGTERM"}:
             return False
         if await self._enclosure.is_ending(session_id):
             return True

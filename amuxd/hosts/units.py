@@ -117,7 +117,7 @@ class Units:
     async def _active_state(self, session_id: str) -> str:
         """Empty where systemd does not tell."""
         try:
-            (path,) = await self._call("GetUnit", "s", self.unit(session_id))
+            path = _path_of(self.unit(session_id))
             (state,) = await self._bus.call(SYSTEMD, path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState"))
         except BusError as error:
             return "inactive" if error.name.endswith((".NoSuchUnit", ".UnknownObject")) else ""
@@ -199,11 +199,13 @@ class Units:
             job.set_result(result)
 
 
-def _changes_of(unit: str) -> Match:
+def _path_of(unit: str) -> str:
     escaped = "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in unit)
-    return Match(
-        sender=SYSTEMD, path=f"{PATH}/unit/{escaped}", interface=PROPERTIES, member="PropertiesChanged"
-    )
+    return f"{PATH}/unit/{escaped}"
+
+
+def _changes_of(unit: str) -> Match:
+    return Match(sender=SYSTEMD, path=_path_of(unit), interface=PROPERTIES, member="PropertiesChanged")
 
 
 def _limits(session: Session) -> list[list[Any]]:
