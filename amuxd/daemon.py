@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import sdnotify
@@ -37,6 +38,7 @@ from amuxd.hosts.units import SYSTEMD, Units
 from amuxd.journal import Log
 from amuxd.notify import Notifier
 from amuxd.runs import Runs
+from amuxd.scheduling import ask_for_short_turns
 from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
@@ -82,7 +84,9 @@ class Daemon:
 
     async def run(self) -> None:
         _raise_descriptor_limit()
+        ask_for_short_turns()
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(8, initializer=ask_for_short_turns))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         state = paths.ensure_private(paths.state_directory())
