@@ -57,6 +57,10 @@ SLOW = 0.1
 LOOK_AGAIN = 0.5
 
 
+class _NotOpened(Exception):
+    """Who did not say that it is ready, and what there was to see of it."""
+
+
 class LocalHost:
     def __init__(self, enclosure: Enclosure, store: Store, runtime: Path, log_cap: int) -> None:
         self._enclosure = enclosure
@@ -96,14 +100,16 @@ class LocalHost:
             raise LaunchRefused("tmux is not installed")
         try:
             return await self._launch_once(tmux, session, run, environment, keep_terminal, FIRST_DEADLINE)
-        except TimeoutError:
+        except _NotOpened as silence:
             # Once in some thousand times a pane says nothing. Nothing of the command has run: it begins anew.
-            logger.warning("%s: its terminal did not open, and is opened again", session.name)
+            logger.warning("%s: its terminal did not open, and is opened again: %s", session.name, silence)
         await self.tear_down(session.id, at_once=True)
         try:
             return await self._launch_once(tmux, session, run, environment, False, PANE_DEADLINE)
-        except TimeoutError:
-            raise LaunchRefused(f"its terminal did not open within {PANE_DEADLINE:.0f} s") from None
+        except _NotOpened as silence:
+            raise LaunchRefused(
+                f"its terminal did not open within {PANE_DEADLINE:.0f} s: {silence}"
+            ) from silence
 
     async def _launch_once(
         self,
@@ -123,7 +129,7 @@ class LocalHost:
         self._waiting[session.id] = os.open(gates / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             await self._start(tmux, session, run_directory, gates, keep_terminal)
-            return await self._meet(up, deadline)
+            return await self._meet(session.id, up, deadline)
         except BaseException:
             self._close_gate(session.id)
             raise
@@ -174,10 +180,14 @@ class LocalHost:
             {"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
         )
 
-    async def _meet(self, up: int, deadline: float) -> Home:
-        async with asyncio.timeout(deadline):
-            # Both the pane and its log are there before anything is printed.
-            lines = await _lines(up, 2)
+    async def _meet(self, session_id: str, up: int, deadline: float) -> Home:
+        lines: list[str] = []
+        try:
+            async with asyncio.timeout(deadline):
+                # Both the pane and its log are there before anything is printed.
+                await _hear(up, lines, 2)
+        except TimeoutError:
+            raise _NotOpened(await self._why_not_opened(session_id, lines)) from None
         pane = next(line for line in lines if line != "log")
         command, server = (processes.identify(int(word)) for word in pane.split())
         command_fd = processes.open_process(command) if command else None
@@ -185,6 +195,16 @@ class LocalHost:
         if command is None or server is None or command_fd is None or server_fd is None:
             raise LaunchRefused("its terminal went away while it was opened")
         return Home(command, server, command_fd, server_fd, _memory_kills(server))
+
+    async def _why_not_opened(self, session_id: str, heard: list[str]) -> str:
+        missing = "its log" if any(line != "log" for line in heard) else "its pane" if heard else "both"
+        try:
+            pane = "#{?pane_dead,dead,alive}, #{?pane_pipe,with,without} a log, in #{pane_current_command}"
+            how = (await self._terminal(session_id).ask(pane)).strip()
+            shown = await self._terminal(session_id).capture(5)
+        except (TmuxUnreachable, TmuxRefused) as error:
+            how, shown = str(error), ""
+        return f"{missing} said nothing ({how})" + (f", it shows {shown!r}" if shown else "")
 
     def release(self, session_id: str) -> None:
         """Lets the command go. After a restart of amuxd it may be waiting at a gate that nobody holds."""
@@ -448,17 +468,17 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-async def _lines(fd: int, count: int) -> list[str]:
-    """The first lines that are written into the pipe."""
+async def _hear(fd: int, lines: list[str], count: int) -> None:
+    """Adds the first lines that are written into the pipe, each as it comes."""
     text = b""
-    while text.count(b"\n") < count:
+    while len(lines) < count:
         # A look now and then as a net: a launch must not hang on one word that was not noticed.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN):
                 await _readable(fd)
         with contextlib.suppress(BlockingIOError):
-            text += os.read(fd, 4096)
-    return text.decode().splitlines()
+            *whole, text = (text + os.read(fd, 4096)).split(b"\n")
+            lines += [line.decode() for line in whole]
 
 
 async def _readable(fd: int) -> None:

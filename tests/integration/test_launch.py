@@ -1,0 +1,98 @@
+"""A terminal that does not open is opened again; one that never does is a refusal that says what was seen."""
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from amuxd import processes
+from amuxd.hosts import LaunchRefused, local
+from amuxd.hosts.bare import Bare
+from amuxd.records import Session
+from amuxd.store import Store
+
+# The first panes run what says nothing, in place of the command that is asked for.
+TMUX = """#!/bin/sh
+case " $* " in
+*" new-session "*)
+    if left=$(ls "{silent}" | head -n 1) && [ -n "$left" ]; then
+        rm "{silent}/$left"
+        exec {tmux} -S "$2" new-session -d -s main -- sh -c '{instead}'
+    fi ;;
+esac
+exec {tmux} "$@"
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session("abc123", "quiet", ["true"], str(tmp_path), 1000)
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As many panes say nothing as there are files in it."""
+    directory, programs = tmp_path / "silent", tmp_path / "bin"
+    directory.mkdir()
+    programs.mkdir()
+    tmux = programs / "tmux"
+    instead = "echo nobody listens; exec sleep 1000"
+    tmux.write_text(TMUX.format(silent=directory, tmux=shutil.which("tmux"), instead=instead))
+    tmux.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(local, "FIRST_DEADLINE", 1.0)
+    return directory
+
+
+@asynccontextmanager
+async def a_host(tmp_path: Path, session: Session) -> AsyncIterator[local.LocalHost]:
+    host = local.LocalHost(Bare(tmp_path / "run/tmux"), Store(tmp_path / "state"), tmp_path / "run", 1 << 20)
+    try:
+        yield host
+    finally:
+        await host.tear_down(session.id, at_once=True)
+
+
+def test_a_terminal_that_says_nothing_is_opened_again(
+    tmp_path: Path,
+    session: Session,
+    silent: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (silent / "1").touch()
+    monkeypatch.setattr(logging.getLogger("amuxd"), "propagate", True)
+
+    async def main() -> None:
+        async with a_host(tmp_path, session) as host:
+            home = await host.launch(session, 1, keep_terminal=False)
+            assert processes.identify(home.command.pid) == home.command
+            home.close()
+
+    asyncio.run(main())
+    assert "is opened again: both said nothing (alive, without a log, in sleep)" in caplog.text
+    assert "nobody listens" in caplog.text
+
+
+def test_a_terminal_that_never_opens_is_a_refusal_that_says_what_was_seen(
+    tmp_path: Path, session: Session, silent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (silent / "1").touch()
+    (silent / "2").touch()
+    monkeypatch.setattr(local, "PANE_DEADLINE", 1.0)
+
+    async def main() -> None:
+        async with a_host(tmp_path, session) as host:
+            with pytest.raises(
+                LaunchRefused, match=r"did not open within 1 s: both said nothing .*nobody listens"
+            ):
+                await host.launch(session, 1, keep_terminal=False)
+            await host.tear_down(session.id, at_once=True)
+            assert not host.has_terminal(session.id)
+
+    asyncio.run(main())
