@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from amuxd.records import Process, RunState, Session
@@ -74,12 +75,9 @@ class Enclosure(Protocol):
     def unit(self, session_id: str) -> str: ...
 
     async def start(
-        self,
-        session: Session,
-        server: Sequence[str],
-        in_it: Sequence[str],
-        environment: Mapping[str, str],
-    ) -> None: ...
+        self, session: Session, server: Sequence[str], pid_file: Path, environment: Mapping[str, str]
+    ) -> None:
+        """The server goes to the background, and writes down in the file which process it is."""
 
     async def watch(self, session_id: str) -> None: ...
 

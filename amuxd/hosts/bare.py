@@ -23,17 +23,12 @@ class Bare:
         return ""
 
     async def start(
-        self,
-        session: Session,
-        server: Sequence[str],
-        in_it: Sequence[str],
-        environment: Mapping[str, str],
+        self, session: Session, server: Sequence[str], pid_file: Path, environment: Mapping[str, str]
     ) -> None:
         await self.stop(session.id)
         try:
             # tmux leaves for a session and a parent of its own, so amuxd's end is not its end.
             await run(server, deadline=GRACE)
-            await run(in_it, deadline=GRACE)
         except (TmuxUnreachable, TmuxRefused) as error:
             await self.stop(session.id)
             raise LaunchRefused(f"its terminal server did not start ({error})") from error

@@ -32,10 +32,10 @@ from amuxd.hosts.tmux import (
     TmuxUnreachable,
     configuration,
     literal,
+    opening,
     program,
     respawn_arguments,
     server_command,
-    session_command,
 )
 from amuxd.logs import END_OF_LOG, size_of, take_out_end
 from amuxd.paths import amux_program, ensure_private
@@ -49,6 +49,9 @@ logger = logging.getLogger(__name__)
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
 FIRST_DEADLINE = 8.0
+
+# What names the terminal server, among the gates.
+SERVER = "server"
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
@@ -127,11 +130,17 @@ class LocalHost:
         up = os.open(gates / "up", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._close_gate(session.id)
         self._waiting[session.id] = os.open(gates / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        heard: list[str] = []
         try:
-            await self._start(tmux, session, run_directory, gates, keep_terminal)
-            return await self._meet(session.id, up, deadline)
-        except BaseException:
+            async with asyncio.timeout(deadline):
+                await self._start(tmux, session, run_directory, gates, keep_terminal)
+                # Both the pane and its log are there before anything is printed.
+                await _hear(up, heard, 2)
+            return _home(next(line for line in heard if line != "log"))
+        except BaseException as error:
             self._close_gate(session.id)
+            if isinstance(error, TimeoutError):
+                raise _NotOpened(await self._why_not_opened(session.id, heard)) from None
             raise
         finally:
             os.close(up)
@@ -143,12 +152,24 @@ class LocalHost:
         _write_private(run_directory / "command", self._command(session, environment, run_directory))
         marker = self.attached_directory / session.id
         shown = Shown(session.name, session.id, amux_program())
-        _write_private(self._tmux_directory / f"{session.id}.conf", configuration(environment, marker, shown))
+        pane, logger = self._pane(run_directory, gates)
+        _write_private(
+            self._tmux_directory / f"{session.id}.conf",
+            configuration(environment, marker, shown)
+            + opening(session.directory, pane, logger, gates / SERVER),
+        )
         shutil.rmtree(gates, ignore_errors=True)
         ensure_private(gates)
         for name in ("gate", "up", "end"):
             os.mkfifo(gates / name, 0o600)
         return run_directory
+
+    def _pane(self, run_directory: Path, gates: Path) -> tuple[list[str], list[str]]:
+        """What runs in the pane, and what takes down what it prints."""
+        # Isolated from the session's environment, and without the packages that it has no use for.
+        pane = [sys.executable, "-I", "-S", str(self._scripts / "launch.py"), str(run_directory), str(gates)]
+        logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
+        return pane, [*logger, str(self.log_cap), str(gates / "up")]
 
     def _command(self, session: Session, environment: dict[str, str], run_directory: Path) -> str:
         """What launch.py reads: the directory, the PATH, and the command word by word."""
@@ -163,38 +184,18 @@ class LocalHost:
     async def _start(
         self, tmux: str, session: Session, run_directory: Path, gates: Path, keep_terminal: bool
     ) -> None:
-        # Isolated from the session's environment, and without the packages that it has no use for.
-        pane = [sys.executable, "-I", "-S", str(self._scripts / "launch.py"), str(run_directory), str(gates)]
-        logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
-        logger += [str(self.log_cap), str(gates / "up")]
         if keep_terminal:
             with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-                await self._terminal(session.id).run(*respawn_arguments(session.directory, pane, logger))
+                arguments = respawn_arguments(session.directory, *self._pane(run_directory, gates))
+                await self._terminal(session.id).run(*arguments)
                 return
-        socket = self._tmux_directory / f"{session.id}.sock"
-        config = self._tmux_directory / f"{session.id}.conf"
+        socket, config = (self._tmux_directory / f"{session.id}.{kind}" for kind in ("sock", "conf"))
         await self._enclosure.start(
             session,
             server_command(tmux, socket, config),
-            session_command(tmux, socket, session.directory, pane, logger),
+            gates / SERVER,
             {"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
         )
-
-    async def _meet(self, session_id: str, up: int, deadline: float) -> Home:
-        lines: list[str] = []
-        try:
-            async with asyncio.timeout(deadline):
-                # Both the pane and its log are there before anything is printed.
-                await _hear(up, lines, 2)
-        except TimeoutError:
-            raise _NotOpened(await self._why_not_opened(session_id, lines)) from None
-        pane = next(line for line in lines if line != "log")
-        command, server = (processes.identify(int(word)) for word in pane.split())
-        command_fd = processes.open_process(command) if command else None
-        server_fd = processes.open_process(server) if server else None
-        if command is None or server is None or command_fd is None or server_fd is None:
-            raise LaunchRefused("its terminal went away while it was opened")
-        return Home(command, server, command_fd, server_fd, _memory_kills(server))
 
     async def _why_not_opened(self, session_id: str, heard: list[str]) -> str:
         missing = "its log" if any(line != "log" for line in heard) else "its pane" if heard else "both"
@@ -466,6 +467,15 @@ def _write_private(path: Path, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(text.encode())
+
+
+def _home(pane: str) -> Home:
+    command, server = (processes.identify(int(word)) for word in pane.split())
+    command_fd = processes.open_process(command) if command else None
+    server_fd = processes.open_process(server) if server else None
+    if command is None or server is None or command_fd is None or server_fd is None:
+        raise LaunchRefused("its terminal went away while it was opened")
+    return Home(command, server, command_fd, server_fd, _memory_kills(server))
 
 
 async def _hear(fd: int, lines: list[str], count: int) -> None:

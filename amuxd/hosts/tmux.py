@@ -137,23 +137,25 @@ def _terminal() -> str:
 
 
 def server_command(tmux: str, socket: Path, config: Path) -> list[str]:
+    """Its session is made by its configuration, so that one process starts both."""
     return [tmux, "-S", str(socket), "-f", str(config), "start-server"]
 
 
-def session_command(
-    tmux: str, socket: Path, directory: str, argv: Sequence[str], logger: Sequence[str]
-) -> list[str]:
-    return [
-        *(tmux, "-S", str(socket), "new-session", "-d", "-s", "main", *_SCREEN),
-        *("-c", directory.replace("#", "##"), "--", *argv),
-        *(";", *_pipe(logger), ";", "set", "-g", "exit-empty", "on"),
+def opening(directory: str, argv: Sequence[str], logger: Sequence[str], pid_file: Path) -> str:
+    """The lines of the configuration that make the session; without it the server ends."""
+    lines = [
+        ["new-session", "-d", "-s", "main", *_SCREEN, "-c", unformatted(directory), "--", *argv],
+        _pipe(logger),
+        ["run-shell", "echo #{pid} >" + unformatted(shlex.quote(str(pid_file)))],
+        ["set", "-g", "exit-empty", "on"],
     ]
+    return "".join(" ".join(map(quote, line)) + "\n" for line in lines)
 
 
 def respawn_arguments(directory: str, argv: Sequence[str], logger: Sequence[str]) -> list[str]:
     return [
         *("set", "-u", "-t", "main", "key-table", ";", "set", "-u", "-t", "main", "mouse", ";"),
-        *("respawn-pane", "-k", "-t", PANE, "-c", directory.replace("#", "##"), "--", *argv),
+        *("respawn-pane", "-k", "-t", PANE, "-c", unformatted(directory), "--", *argv),
         *(";", "set", "-w", "-t", PANE, "remain-on-exit", "on", ";", *_pipe(logger)),
     ]
 

@@ -5,6 +5,7 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from amuxd.bus.connection import Bus, BusError, Match, Signal, Subscription
@@ -57,11 +58,7 @@ class Units:
         return f"amux-{session_id}.service"
 
     async def start(
-        self,
-        session: Session,
-        server: Sequence[str],
-        in_it: Sequence[str],
-        environment: Mapping[str, str],
+        self, session: Session, server: Sequence[str], pid_file: Path, environment: Mapping[str, str]
     ) -> None:
         unit = self.unit(session.id)
         properties: list[list[Any]] = [
@@ -69,7 +66,9 @@ class Units:
             ["Slice", Typed("s", "amux.slice")],
             ["Type", Typed("s", "forking")],
             ["ExecStart", Typed("a(sasb)", [[server[0], list(server), False]])],
-            ["ExecStartPost", Typed("a(sasb)", [[in_it[0], list(in_it), False]])],
+            # A daemon forks twice. While the first process of the two still ends, systemd would take that
+            # for the daemon, and end the unit with it.
+            ["PIDFile", Typed("s", str(pid_file))],
             ["Environment", Typed("as", [f"{name}={value}" for name, value in environment.items()])],
             # One process killed for memory must not end the others.
             ["OOMPolicy", Typed("s", "continue")],

@@ -4,11 +4,14 @@ import asyncio
 import logging
 import os
 import shutil
+import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from harness.daemon import Amux
+from harness.waiting import until
 
 from amuxd import processes
 from amuxd.hosts import LaunchRefused, local
@@ -18,20 +21,31 @@ from amuxd.store import Store
 
 # The first panes run what says nothing, in place of the command that is asked for.
 TMUX = """#!/bin/sh
-case " $* " in
-*" new-session "*)
-    if left=$(ls "{silent}" | head -n 1) && [ -n "$left" ]; then
-        rm "{silent}/$left"
-        exec {tmux} -S "$2" new-session -d -s main -- sh -c '{instead}'
-    fi ;;
-esac
+if [ "$5" = start-server ] && left=$(ls "{silent}" | head -n 1) && [ -n "$left" ]; then
+    rm "{silent}/$left"
+    sed 's/^"new-session".*/new-session -d -s main -- sh -c "{instead}"/; /^"pipe-pane"/d' "$4" >"$4.silent"
+    exec {tmux} -S "$2" -f "$4.silent" start-server
+fi
+exec {tmux} "$@"
+"""
+
+
+# The server's parent is a process that is about to end, as it is for a while where the machine is slow.
+SLOW_TMUX = """#!/bin/sh
+if [ "$5" = start-server ]; then
+    exec >/dev/null 2>&1
+    ({tmux} -S "$2" -f "$4" -D & exec sleep 0.5) &
+    until {tmux} -N -S "$2" list-sessions; do sleep 0.01; done
+    exit
+fi
 exec {tmux} "$@"
 """
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    return Session("abc123", "quiet", ["true"], str(tmp_path), 1000)
+    # Without systemd, whatever bears its id on this machine is taken for a part of it.
+    return Session(f"a{uuid.uuid4().hex[:8]}", "quiet", ["true"], str(tmp_path), 1000)
 
 
 @pytest.fixture
@@ -96,3 +110,35 @@ def test_a_terminal_that_never_opens_is_a_refusal_that_says_what_was_seen(
             assert not host.has_terminal(session.id)
 
     asyncio.run(main())
+
+
+@contextmanager
+def first_in_path(amux: Amux, directory: Path) -> Iterator[None]:
+    path = amux.environment["PATH"]
+    amux.machine.systemctl("set-environment", f"PATH={directory}:{path}")
+    amux.restart()
+    try:
+        yield
+    finally:
+        amux.machine.systemctl("set-environment", f"PATH={path}")
+        amux.restart()
+
+
+def test_the_first_process_of_the_two_of_a_daemon_is_not_taken_for_it(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    programs = amux.machine.temporary / "programs"
+    programs.mkdir()
+    tmux = programs / "tmux"
+    tmux.write_text(SLOW_TMUX.format(tmux="/usr/bin/tmux"))
+    tmux.chmod(0o755)
+    with first_in_path(amux, programs):
+        session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"])
+        main = amux.machine.systemctl("show", "--value", "--property=MainPID", session.get("Unit"))
+        server = Path(f"/proc/{amux.machine.outside_pid(int(main))}/cmdline").read_bytes().split(b"\0")
+        assert server[-2] == b"-D"
+        first = amux.machine.pids_of("sleep") - {amux.machine.outside_pid(session.get("Pid"))}
+        until(lambda: not first & amux.machine.pids_of("sleep"))
+        assert session.get("State") == "running"
+        assert "ready" in session.log()
+        assert not [line for line in amux.journal() if "opened again" in line["MESSAGE"]]
+        session.call("Stop", "a{sv}", {})
