@@ -1,5 +1,6 @@
 """Every way to fail, as a sentence, a hint and an exit code. The rest of the CLI just raises."""
 
+import errno
 import sys
 
 import click
@@ -109,6 +110,8 @@ def explain(problem: BaseException) -> Failure:
         return WrongUsage(f"not valid UTF-8: {problem.object!a}")
     if isinstance(problem, ConnectionResetError):
         return Unreachable("the message bus closed the connection")
+    if isinstance(problem, OSError) and problem.errno == errno.EBADF:
+        return Failure("standard output is closed")
     if isinstance(problem, OSError):
         about = f"{problem.filename}: " if problem.filename else ""
         return Failure(about + (problem.strerror or str(problem)))
