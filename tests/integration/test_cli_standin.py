@@ -63,10 +63,12 @@ class Background:
 
 
 class Terminal:
-    def __init__(self, arguments: list[str], environment: dict[str, str], columns: int = 80) -> None:
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str], columns: int = 80, rows: int = 24
+    ) -> None:
         self.main, slave = pty.openpty()
         os.set_blocking(self.main, True)
-        subprocess.run(["stty", "cols", str(columns), "rows", "24"], stdin=slave, check=True)
+        subprocess.run(["stty", "cols", str(columns), "rows", str(rows)], stdin=slave, check=True)
         self.process = subprocess.Popen(
             arguments,
             stdin=slave,
@@ -175,8 +177,8 @@ class Stand:
     def begin(self, *arguments: str) -> Background:
         return Background(self._started([*AMUX, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
-    def terminal(self, *arguments: str, columns: int = 80, **environment: str) -> Terminal:
-        terminal = Terminal([*AMUX, *arguments], self.environment | environment, columns)
+    def terminal(self, *arguments: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
+        terminal = Terminal([*AMUX, *arguments], self.environment | environment, columns, rows)
         self.running.append(terminal.process)
         return terminal
 
@@ -405,6 +407,26 @@ def test_ls_watch_shows_each_change(build: Stand) -> None:
     watching.process.send_signal(signal.SIGINT)
     code, _, err = watching.ends()
     assert (code, err.strip()) == (130, "")
+
+
+@pytest.mark.parametrize(("rows", "hidden"), [(23, 0), (22, 2), (4, 20), (2, 20)])
+def test_ls_watch_says_how_many_do_not_fit(stand: Stand, rows: int, hidden: int) -> None:
+    for number in range(20):
+        stand.amux("run", "-q", "-n", f"session-{number}", "true")
+    watching = stand.terminal("ls", "--watch", rows=rows)
+    screen = watching.until(r"session-19 .*\n" if not hidden else f"and {hidden} more, for which .*\n")
+    assert screen.count("\n") <= rows - 1
+    assert screen.count("session-") == 20 - hidden
+    os.kill(watching.process.pid, signal.SIGINT)
+    assert watching.ends()[0] == 130
+
+
+def test_show_leaves_out_what_nobody_would_read(stand: Stand) -> None:
+    stand.amux("run", "-n", "long", "-d", "why", "echo", "x" * 100_000)
+    shown = stand.amux("show", "long")[1]
+    assert len(shown) < 3000
+    assert re.search(r"Command: +echo x{900,}… and 99005 more characters: --json has them\n", shown)
+    assert json.loads(stand.amux("show", "--json", "long")[1])["command"] == ["echo", "x" * 100_000]
 
 
 def test_show_tells_the_end(build: Stand) -> None:
