@@ -69,7 +69,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Host", session.get("Host", "")),
         ("Unit", session.get("Unit", "")),
         ("Log", session.get("LogPath", "")),
-        ("Next", f"amux {'|'.join(_next_steps(session))} {session['Id']}"),
+        ("Next", f"amux {'|'.join(next_steps(session))} {session['Id']}"),
     ]
     lines = [
         f"{name + ':':<12} {value if name == 'State' else harmless(shortened(value))}"
@@ -91,7 +91,7 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
     return ", ".join(part for part in (how, when) if part)
 
 
-def _next_steps(session: Properties) -> list[str]:
+def next_steps(session: Properties) -> list[str]:
     state = session["State"]
     steps = ["attach", "send", "stop"] if state == "running" else []
     if state in ("starting", "stale"):
