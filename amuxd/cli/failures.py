@@ -81,7 +81,8 @@ class RemoteError(Exception):
         super().__init__(message)
         self.name = name
         self.message = message
-        # Where amuxd tells why it does not start: on a private bus there is no unit and no journal.
+        # What amuxd said last, and where it tells more: on a private bus there is no unit and no journal.
+        self.last_words = ""
         self.ask = "journalctl --user -u amuxd"
 
     @property
@@ -129,7 +130,7 @@ def _explain_remote(problem: RemoteError) -> Failure:
     if problem.name == NO_REPLY:
         return Unreachable("amuxd went away before it answered", problem.ask)
     if problem.is_not_started:
-        return Unreachable(f"amuxd does not start: {message}", problem.ask)
+        return Unreachable(f"amuxd does not start: {message}{problem.last_words}", problem.ask)
     return Failure(f"amuxd: {message} ({problem.name})")
 
 
