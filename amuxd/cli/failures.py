@@ -103,8 +103,7 @@ def explain(problem: BaseException) -> Failure:
     if isinstance(problem, RemoteError):
         return _explain_remote(problem)
     if isinstance(problem, click.UsageError):
-        hint = f"{problem.ctx.command_path} --help" if problem.ctx else ""
-        return WrongUsage(_lower_first(problem.format_message()), hint)
+        return WrongUsage(_lower_first(problem.format_message()), _usage_hint(problem))
     if isinstance(problem, click.ClickException):
         return Failure(problem.format_message())
     if isinstance(problem, UnicodeEncodeError):
@@ -117,6 +116,19 @@ def explain(problem: BaseException) -> Failure:
         about = f"{problem.filename}: " if problem.filename else ""
         return Failure(about + (problem.strerror or str(problem)))
     return Failure(f"internal error: {problem!r}", "AMUX_DEBUG=1 shows where")
+
+
+def _usage_hint(problem: click.UsageError) -> str:
+    if problem.ctx is None:
+        return ""
+    command = problem.ctx.command_path
+    hint = f"{command} --help"
+    takes_names = any(
+        parameter.name in ("name", "names") for parameter in problem.ctx.command.get_params(problem.ctx)
+    )
+    if isinstance(problem, click.NoSuchOption) and takes_names:
+        hint += f"; a name that begins with a dash: {command} -- NAME"
+    return hint
 
 
 def _explain_remote(problem: RemoteError) -> Failure:

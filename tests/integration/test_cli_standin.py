@@ -302,6 +302,7 @@ def test_a_program_that_cannot_start_leaves_a_failed_session(stand: Stand) -> No
         (["-e", "NOT_SET_HERE"], "NOT_SET_HERE"),
         (["--attach", "--wait"], "--wait"),
         (["--frobnicate"], "--frobnicate"),
+        (["-n", ""], "a name must not be empty"),
     ],
 )
 def test_a_bad_argument_leaves_no_session(stand: Stand, arguments: list[str], says: str) -> None:
@@ -480,6 +481,18 @@ def test_the_other_verbs(build: Stand) -> None:
     assert build.amux("show", "build")[0] == 3
 
 
+@pytest.mark.parametrize(("verb", "member"), [("stop", "Stop"), ("restart", "Restart")])
+def test_ctrl_c_says_what_goes_on(build: Stand, verb: str, member: str) -> None:
+    build.amux("run", "-n", "other", "make")
+    build.tell("Behave", "s", json.dumps({"silent": [member]}))
+    acting = build.begin(verb, "nobody", "build", "other")
+    wait_for(lambda: build.tell("Calls")[0].count(member) == 2)
+    acting.process.send_signal(signal.SIGINT)
+    code, out, err = acting.ends()
+    assert (code, out.strip()) == (130, "")
+    assert f"amux: {verb} goes on for build (s001), other (s002)\n" in err
+
+
 def test_send(build: Stand) -> None:
     assert build.amux("send", "build", "ls -l") == (0, "", "")
     build.amux("send", "--no-enter", "build", "y")
@@ -511,7 +524,7 @@ def test_wait_any_gives_the_one_that_ended(build: Stand) -> None:
 
 def test_wait_has_a_time_limit(build: Stand) -> None:
     code, _, err = build.amux("wait", "--timeout", "0.1s", "build")
-    assert (code, err) == (124, "amux: build (s001) goes on after 0s\n")
+    assert (code, err) == (124, "amux: build (s001) goes on after 0.1s\n")
     assert build.amux("wait", "--timeout", "soon", "build")[0] == 2
 
 
@@ -820,7 +833,8 @@ def test_a_full_disk_is_told(build: Stand) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["lss"], "amux: no such command 'lss'"),
+        (["lss"], "amux: no such command 'lss'; did you mean 'ls'?\n"),
+        (["frobnicate"], "amux: no such command 'frobnicate'\n"),
         (["show"], "amux: missing argument 'S'"),
         (["show", "a", "b"], "amux: got unexpected extra argument"),
         (["stop"], "amux: missing argument 'S...'"),
@@ -833,6 +847,13 @@ def test_wrong_usage(bus: Stand, arguments: list[str], says: str) -> None:
     assert (code, out) == (2, "")
     assert err.lower().startswith(says.lower())
     assert len(err.splitlines()) <= 2
+
+
+def test_a_name_that_is_taken_for_an_option(bus: Stand) -> None:
+    code, _, err = bus.amux("stop", "-dash")
+    assert code == 2
+    assert err.endswith("\n      amux stop --help; a name that begins with a dash: amux stop -- NAME\n")
+    assert bus.amux("ls", "-dash")[2].endswith("\n      amux ls --help\n")
 
 
 def test_help_and_version_need_no_amuxd(bus: Stand) -> None:
