@@ -860,6 +860,7 @@ def test_help_and_version_need_no_amuxd(bus: Stand) -> None:
     assert bus.amux("--version") == (0, f"amux {__version__}\n", "")
     code, out, _ = bus.amux("--help")
     assert (code, bus.amux()[1]) == (0, out)
+    assert bus.amux("ws") == bus.amux("ws", "--help")
     for command in re.findall(r"^  (\w+)  ", out.split("Commands:")[1], re.MULTILINE):
         assert bus.amux(command, "--help")[0] == 0
 
