@@ -261,7 +261,15 @@ class Client:
         except (RemoteError, OSError):
             version = "of another version"
         if version != __version__:
-            raise failures.other_version(version)
+            raise failures.other_version(version, self._how_to_restart())
+
+    def _how_to_restart(self) -> str:
+        if not self._is_private:
+            return "systemctl --user restart amuxd"
+        asked = self._connection.call(
+            BUS, "GetConnectionUnixProcessID", "s", paths.BUS_NAME, timeout=self._timeout
+        )
+        return f"kill {asked[0]}"
 
 
 def is_owner_change(signal: Signal) -> bool:

@@ -90,10 +90,10 @@ class RemoteError(Exception):
         return self.name.startswith(_NOT_STARTED)
 
 
-def other_version(daemon: str) -> Unreachable:
+def other_version(daemon: str, restart: str) -> Unreachable:
     return Unreachable(
         f"amuxd is {daemon}, amux {__version__}: they do not understand each other",
-        "systemctl --user restart amuxd  (no session ends)",
+        f"{restart}  (no session ends)",
     )
 
 

@@ -801,6 +801,22 @@ def test_a_session_bus_without_amuxd_is_as_good_as_none(bare: Stand) -> None:
     assert bare.amux("run", "-q", "--wait", "exit", "4") == (4, "s001\n", "")
 
 
+def test_another_version_on_a_private_bus(bare: Stand) -> None:
+    assert bare.amux("run", "-q", "make")[0] == 0
+    bare.address = f"unix:path={bare.directory}/run/amux/bus"
+    bare.tell("Behave", "s", '{"unknown": ["ListSessions"], "version": "0.0.9"}')
+    code, _, err = bare.amux("ls")
+    assert code == 5
+    told, hint = err.splitlines()
+    assert told.startswith("amux: amuxd is 0.0.9, ")
+    # There is no systemctl to do it; what it says has the next amux start the new one.
+    file = Path(bare.environment["STANDIN_FILE"])
+    known = json.loads(file.read_text())
+    subprocess.run(["sh", "-c", hint.partition("(")[0]], check=True)
+    file.write_text(json.dumps(known | {"unknown": [], "version": __version__}))
+    wait_for(lambda: bare.amux("ls")[1].count("running") == 1)
+
+
 def test_without_dbus_daemon(bare: Stand) -> None:
     code, _, err = bare.amux("ls", PATH="/nowhere")
     assert code == 5
