@@ -69,7 +69,7 @@ answers() {
         [[ $answer == "s \"$wanted\"" ]] && runs && return
     printf '%s\n' "$answer" >&2
     systemctl --user --no-pager --full --lines=0 status amuxd.service >&2 || true
-    journalctl --quiet --no-pager --lines=20 "_UID=$(id -u)" _SYSTEMD_USER_UNIT=amuxd.service >&2 || true
+    journalctl --quiet --no-pager --lines=20 --identifier=amuxd "_UID=$(id -u)" >&2 || true
     systemctl --user stop amuxd.service || true
     return 1
 }

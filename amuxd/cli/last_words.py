@@ -11,7 +11,8 @@ _LONGEST = 300
 
 
 def in_journal() -> str:
-    lines = ["_SYSTEMD_USER_UNIT=amuxd.service", f"_UID={os.getuid()}", "--lines=1", "--output=cat"]
+    # By the name that systemd gave its output: of a process that is gone already the journal knows no unit.
+    lines = ["--identifier=amuxd", f"_UID={os.getuid()}", "--lines=1", "--output=cat"]
     return _quoted(_output("journalctl", "--quiet", "--no-pager", *lines, errors=subprocess.DEVNULL))
 
 

@@ -11,9 +11,12 @@ from harness.machine import REPOSITORY
 from harness.waiting import until
 
 SAID = "ValueError: it is broken"
-BROKEN = (
-    "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo \"" + SAID + "\" >&2; exit 1'\nRestartSec={pause}\n"
-)
+BROKEN = f"""[Service]
+ExecStart=
+ExecStart=/bin/sh -c 'echo "{SAID}" >&2; exit 1'
+SyslogIdentifier=amuxd
+RestartSec=%s
+"""
 FAILED = f"amux: amuxd failed too often, and systemd does not start it any more; it last said: {SAID}\n"
 
 
@@ -25,7 +28,7 @@ def broken(amux: Amux) -> Iterator[Callable[[str], None]]:
 
     def set_pause(pause: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(BROKEN.format(pause=pause) if pause else "")
+        file.write_text(BROKEN % pause if pause else "")
         amux.machine.systemctl("daemon-reload")
 
     yield set_pause
