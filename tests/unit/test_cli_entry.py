@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -53,41 +52,43 @@ def test_text_from_a_closed_stream_is_none() -> None:
 
 
 # Ctrl-C where an exception would only be printed: in a destructor, after all is done.
-INTERRUPTS = {
-    "while it loads": """
-        class Late:
-            def __del__(self):
-                os.kill(os.getpid(), signal.SIGINT)
-        class Finder:
-            def find_spec(self, name, path=None, target=None):
-                if name == "click":
-                    Late()
-        sys.meta_path.insert(0, Finder())
-        """,
-    "when it is done": """
-        import atexit
-        atexit.register(os.kill, os.getpid(), signal.SIGINT)
-        """,
-}
+WHILE_IT_LOADS = """
+class Late:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            Late()
+sys.meta_path.insert(0, Finder())
+"""
+WHEN_IT_IS_DONE = "import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)"
 BEGIN = """
 import os, signal, sys
-{interrupt}
-sys.argv = ["amux", "--version"]
+%s
+sys.argv = ["amux", *%r]
 from amuxd.cli import main
 main()
 """
 
 
-@pytest.mark.parametrize("moment", INTERRUPTS)
-def test_ctrl_c_is_quiet(moment: str) -> None:
-    interrupt = textwrap.dedent(INTERRUPTS[moment])
-    finished = run(sys.executable, "-c", BEGIN.format(interrupt=interrupt))
+@pytest.mark.parametrize(
+    ("interrupt", "arguments"),
+    [
+        (WHILE_IT_LOADS.replace("MODULE", "'click'"), ["--version"]),
+        (WHILE_IT_LOADS.replace("MODULE", "'jeepney'"), ["ls"]),
+        (WHEN_IT_IS_DONE, ["--version"]),
+    ],
+    ids=["amux loads", "a command loads", "it is done"],
+)
+def test_ctrl_c_is_quiet(interrupt: str, arguments: list[str]) -> None:
+    finished = run(sys.executable, "-c", BEGIN % (interrupt, arguments))
     assert (finished.returncode, finished.stderr) == (-signal.SIGINT, "")
 
 
 def test_ctrl_c_that_is_ignored_stays_so() -> None:
     ignore = 'trap "" INT; exec "$0" "$@"'
-    script = BEGIN.format(interrupt="import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)")
+    script = BEGIN % (WHEN_IT_IS_DONE, ["--version"])
     finished = run("sh", "-c", ignore, sys.executable, "-c", script)
     assert (finished.returncode, finished.stderr) == (0, "")
 
@@ -107,5 +108,5 @@ def test_ctrl_c_while_a_report_waits(tmp_path: Path) -> None:
         assert connection.recv(4096)
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=20)[0] == b""
-        assert process.returncode == 130
+        assert process.returncode == -signal.SIGINT
         connection.close()
