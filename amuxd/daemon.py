@@ -68,11 +68,16 @@ def main() -> None:
     if sys.argv[1:]:
         print("amuxd: it takes no arguments but --version; systemctl --user start amuxd", file=sys.stderr)
         raise SystemExit(0 if sys.argv[1:] in (["--help"], ["-h"]) else 2)
-    log = Log(paths.ensure_private(paths.state_directory()) / "amuxd.log")
+    paths.ensure_private(paths.state_directory())
+    log = Log(paths.daemon_log())
     try:
         asyncio.run(Daemon(log).run())
     except CannotServe as error:
         logger.error("%s", error)
+        raise SystemExit(1) from None
+    except Exception:
+        # Standard error may lead nowhere.
+        logger.exception("amuxd ends by a fault of its own")
         raise SystemExit(1) from None
 
 

@@ -29,6 +29,11 @@ def state_directory() -> Path:
     return _directory("XDG_STATE_HOME", Path.home() / ".local" / "state") / "amux"
 
 
+def daemon_log() -> Path:
+    """Where amuxd writes its own log when there is no journal for it."""
+    return state_directory() / "amuxd.log"
+
+
 def runtime_base() -> Path:
     standard = Path(f"/run/user/{os.getuid()}")
     if not standard.is_dir():

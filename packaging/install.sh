@@ -30,8 +30,9 @@ packaging/venv.sh "$home/$new"
 
 put() { mkdir -p "$2"; cp -f "$1" "$2/.new.$$"; chmod 644 "$2/.new.$$"; mv -f "$2/.new.$$" "$2/${3:-$(basename "$1")}"; }
 point() { ln -sfn "$1" "$2.new.$$"; mv -fT "$2.new.$$" "$2"; }
+version_in() { "$home/$1/bin/python" -I -c 'import amuxd; print(amuxd.__version__)'; }
 
-step "Installing amux $("$home/$new/bin/python" -c 'import amuxd; print(amuxd.__version__)') under $HOME/.local"
+step "Installing amux $(version_in "$new") under $HOME/.local"
 point "$new" "$venv"
 trap - EXIT
 point "$venv/bin/amux" "$bin/amux"
@@ -52,34 +53,50 @@ completion bash "$data/bash-completion/completions" amux
 completion zsh "$data/zsh/site-functions" _amux
 completion fish "$data/fish/vendor_completions.d" amux.fish
 
+call() { busctl --user --timeout=30s "$@" 2>&1; }
+is_known_by_name() {
+    call call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ListActivatableNames | grep -q '"org.amux.Amux1"'
+}
+
+# Whether amuxd, of the version in this environment, starts and answers on the bus; if it did not run before, then
+# also when the bus starts it, as the first amux will have it.
+answers() {
+    local wanted answer
+    wanted=$(version_in "$1")
+    systemctl --user reset-failed amuxd.service 2>/dev/null || true
+    answer=$(systemctl --user restart amuxd.service 2>&1) && answer=$(stop_again 2>&1) &&
+        answer=$(call --auto-start="$(runs && echo no || echo yes)" get-property org.amux.Amux1 /org/amux/Amux1 org.amux.Amux1.Manager Version) &&
+        [[ $answer == "s \"$wanted\"" ]] && runs && return
+    printf '%s\n' "$answer" >&2
+    systemctl --user --no-pager --full --lines=0 status amuxd.service >&2 || true
+    journalctl --quiet --no-pager --lines=20 --identifier=amuxd "_UID=$(id -u)" >&2 || true
+    systemctl --user stop amuxd.service || true
+    return 1
+}
+runs() { systemctl --user --quiet is-active amuxd.service; }
+stop_again() { [[ $was != inactive ]] || ! is_known_by_name || systemctl --user stop amuxd.service; }
+
 if has_user_manager; then
     # What make run put there only for a look would be taken before what is installed.
     for unit in systemd/*; do rm -f "$XDG_RUNTIME_DIR/systemd/user/$(basename "$unit")"; done
     rm -f "$XDG_RUNTIME_DIR/dbus-1/services/org.amux.Amux1.service"
     systemctl --user daemon-reload
-    busctl --user --quiet call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ReloadConfig ||
-        note "The session bus could not be told; amuxd is started by name from the next login on."
+    call --quiet call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ReloadConfig || true
     quietly systemctl --user enable amuxd.socket amux-clean.timer
     quietly systemctl --user start amux-clean.timer
-    case $(systemctl --user is-active amuxd.service || true) in
-        active | activating | reloading | failed)
-            systemctl --user reset-failed amuxd.service 2>/dev/null || true
-            if quietly systemctl --user restart amuxd.service; then
-                note "amuxd was restarted; the sessions went on."
-            else
-                systemctl --user --no-pager --full status amuxd.service >&2 || true
-                if [[ -n $previous && -x $home/$previous/bin/amuxd ]]; then
-                    point "$previous" "$venv"
-                    rm -rf "${home:?}/$new"
-                    systemctl --user reset-failed amuxd.service 2>/dev/null || true
-                    systemctl --user restart amuxd.service || true
-                    die "The new amuxd did not start, so the one from before is back." "Its status is above; sessions were not touched."
-                fi
-                die "amuxd did not start." "Its status is above; sessions were not touched."
-            fi
-            ;;
-        *) quietly systemctl --user start amuxd.socket ;;
-    esac
+    was=$(systemctl --user is-active amuxd.service || true)
+    what="What it said is above; sessions were not touched."
+    if answers "$new"; then
+        [[ $was == inactive ]] || note "amuxd was restarted; the sessions went on."
+        is_known_by_name || note "The session bus starts amuxd by itself from the next login on. Until then:  systemctl --user start amuxd"
+    elif [[ -z $previous || ! -x $home/$previous/bin/amuxd ]]; then
+        die "amux is installed, and amuxd does not work." "$what"
+    else
+        point "$previous" "$venv"
+        rm -rf "${home:?}/$new"
+        answers "$previous" || die "The new amuxd does not work, and the one from before, which is back, does not either." "$what"
+        die "The new amuxd does not work, so the one from before is back." "$what"
+    fi
     if has loginctl && [[ $(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null || true) == no ]]; then
         note "A logout ends the sessions. To keep them:  loginctl enable-linger"
     fi

@@ -8,6 +8,8 @@ from harness import debian13
 from harness.daemon import Amux, Embedded
 from harness.machine import Machine
 
+pytest.register_assert_rewrite("harness.witnesses")
+
 REPORTED_LINES = 200
 
 

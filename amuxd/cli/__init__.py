@@ -5,13 +5,23 @@ def main() -> None:
     # Imported in here: Ctrl-C while Python still loads is as quiet as later on.
     import sys
 
+    from amuxd.cli import interrupts
+
+    interrupts.end_quietly()
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from amuxd.cli import closed_streams
+
+        closed_streams.stand_in()
     if sys.argv[1:2] == ["report"] and not {"-h", "--help"} & set(sys.argv):
         # The hooks of an agent call this, and the agent waits: nothing else is imported.
         from amuxd.cli import reporting
 
         sys.exit(reporting.run(sys.argv[2:]))
+    from amuxd.cli.app import run
+
     try:
-        from amuxd.cli.app import run
+        code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(run(sys.argv[1:]))
+        # While it was told what went wrong.
+        code = 130
+    sys.exit(code)

@@ -9,7 +9,7 @@ import click
 
 from amuxd.cli import failures, sessions
 from amuxd.cli.client import LONG, Client
-from amuxd.cli.failures import RemoteError, Unreachable
+from amuxd.cli.failures import Interrupted, RemoteError, Unreachable
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
 from amuxd.cli.text import harmless
@@ -22,7 +22,7 @@ def _act(
     client = Client()
     begun = [_begun(client, name, member, signature, *body) for name in dict.fromkeys(names)]
     code = 0
-    for one in begun:
+    for at, one in enumerate(begun):
         try:
             if isinstance(one, RemoteError):
                 raise one
@@ -33,6 +33,9 @@ def _act(
             sys.stdout.flush()
             told = failures.tell(problem)
             code = code or told
+        except KeyboardInterrupt:
+            left = [other[0] for other in begun[at:] if not isinstance(other, RemoteError)]
+            raise Interrupted(f"{member.lower()} goes on for {', '.join(left)}", "amux ls -a") from None
     return code
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from amuxd import __version__
-from amuxd.cli import failures
+from amuxd.cli import failures, interrupts
 
 COMMANDS = {
     "run": ("running", "Start a command in a session of its own."),
@@ -47,6 +47,19 @@ class Commands(click.Group):
         command: click.Command = getattr(module, cmd_name)
         command.short_help = COMMANDS[cmd_name][1]
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            ctx.fail(f"no such command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        found = super().resolve_command(ctx, args)
+        # All that takes long to load is loaded.
+        interrupts.raise_exceptions()
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -110,6 +123,8 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("AMUX_DEBUG"):
             raise
         return _after_output(problem)
+    finally:
+        interrupts.end_quietly()
 
 
 def _after_output(problem: Exception) -> int:

@@ -129,6 +129,8 @@ def send(name: str, text: str, no_enter: bool) -> None:
             text = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError:
             raise WrongUsage("standard input is not valid UTF-8") from None
+        except OSError as problem:
+            raise WrongUsage(f"standard input cannot be read: {problem.strerror}") from None
         if not no_enter:
             # The line's own end is the Enter that follows.
             text = text.removesuffix("\n")

@@ -14,7 +14,7 @@ from amuxd.cli.failures import RemoteError
 from amuxd.cli.text import harmless
 
 _NEEDED = ["Id", "Name", "State", "Reason", "Attention", "AttentionMessage"]
-_COUNTED = ("starting", "running", "stale", "suspended")
+COUNTED = ("starting", "running", "stale", "suspended")
 _SETTLE = 0.05
 _LATEST = 0.5
 _NAMED = 10
@@ -56,7 +56,7 @@ def _waiting(found: list[Properties]) -> list[Properties]:
 
 
 def _text(found: list[Properties]) -> str:
-    count = sum(session["State"] in _COUNTED for session in found)
+    count = sum(session["State"] in COUNTED for session in found)
     waiting = len(_waiting(found))
     return f"{count} !{waiting}" if waiting else str(count)
 
@@ -64,7 +64,7 @@ def _text(found: list[Properties]) -> str:
 def for_waybar(found: list[Properties]) -> dict[str, Any]:
     """The classes are for the bar's style sheet, the first is also its alt; the tooltip is Pango markup."""
     waiting, failed = _waiting(found), [s for s in found if s["State"] == "failed"]
-    active = any(session["State"] in _COUNTED for session in found)
+    active = any(session["State"] in COUNTED for session in found)
     classes = [
         name
         for name, holds in (

@@ -1,7 +1,7 @@
 """amuxd as the commands see it: finds the bus, calls, and tells what happens."""
 
 import os
-from time import monotonic
+from time import monotonic, time
 from typing import Any, cast
 
 from jeepney import DBusAddress
@@ -14,6 +14,10 @@ from amuxd.cli.failures import RemoteError, Unreachable
 Properties = dict[str, Any]
 
 ORDINARY = 10.0
+# Without an answer for so long, and ever again when twice the time has passed, systemd is asked about amuxd.
+_PATIENCE = 0.5
+# The same while it is away and somebody waits for what it will tell.
+_AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time.
 LONG = 120.0
 
@@ -32,6 +36,7 @@ class Client:
         self._start = start
         self._timeout = timeout
         self._rules: list[str] = []
+        self._is_away = False
         self._connection, self._may_switch, self._is_private = self._connect()
 
     def manager(
@@ -88,7 +93,14 @@ class Client:
         self._add_rules()
 
     def next_signal(self, timeout: float | None = None) -> Signal | None:
-        return self._connection.next_signal(timeout)
+        while True:
+            limit = _AWAY if timeout is None and self._is_away else timeout
+            signal = self._connection.next_signal(limit)
+            if signal is not None and is_owner_change(signal):
+                self._is_away = _is_leaving(signal)
+            if signal is not None or timeout is not None:
+                return signal
+            self._look_after_unit()
 
     def wait_for_change(self, settle: float, latest: float) -> None:
         """Until there was a change, and then none for a moment, or it is late; waits while amuxd is away."""
@@ -180,13 +192,47 @@ class Client:
             raise problem if again.is_not_started or again.name == failures.NO_REPLY else again from None
 
     def _reply(self, serial: int, limit: float) -> tuple[Any, ...]:
+        since = time()
+        self._await(serial, limit)
         try:
-            return self._connection.reply(serial, limit)
-        except TimeoutError:
-            raise Unreachable(f"amuxd does not answer (waited {limit:.0f} s)", self._ask()) from None
+            return self._connection.reply(serial, 0)
         except RemoteError as problem:
             problem.ask = self._ask()
+            if problem.is_not_started:
+                problem.last_words = self._last_words(since)
             raise
+
+    def _await(self, serial: int, limit: float) -> None:
+        deadline = monotonic() + limit
+        patience = _PATIENCE
+        while not self._connection.has_reply(serial, min(patience, deadline - monotonic())):
+            self._look_after_unit()
+            if monotonic() >= deadline:
+                raise self._unanswered(limit)
+            patience *= 2
+
+    def _unanswered(self, limit: float) -> Unreachable:
+        if not self._is_private:
+            from amuxd.cli import unit
+
+            if unit.is_starting(self._connection):
+                said = self._last_words(0)
+                return Unreachable(f"amuxd does not start (waited {limit:.0f} s){said}", self._ask())
+        return Unreachable(f"amuxd does not answer (waited {limit:.0f} s)", self._ask())
+
+    def _look_after_unit(self) -> None:
+        """Nobody waits for an amuxd that nobody starts."""
+        if not self._is_private and self._start:
+            from amuxd.cli import unit
+
+            unit.look_after(self._connection)
+
+    def _last_words(self, since: float) -> str:
+        from amuxd.cli import last_words
+
+        if self._is_private:
+            return last_words.in_log(paths.daemon_log(), since)
+        return last_words.in_journal()
 
     def _ask(self) -> str:
         """Where amuxd tells why it does not start or answer."""
@@ -215,7 +261,15 @@ class Client:
         except (RemoteError, OSError):
             version = "of another version"
         if version != __version__:
-            raise failures.other_version(version)
+            raise failures.other_version(version, self._how_to_restart())
+
+    def _how_to_restart(self) -> str:
+        if not self._is_private:
+            return "systemctl --user restart amuxd"
+        asked = self._connection.call(
+            BUS, "GetConnectionUnixProcessID", "s", paths.BUS_NAME, timeout=self._timeout
+        )
+        return f"kill {asked[0]}"
 
 
 def is_owner_change(signal: Signal) -> bool:

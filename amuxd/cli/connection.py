@@ -75,12 +75,18 @@ class Connection:
             raise ConnectionResetError from None
         return self._serial
 
-    def reply(self, serial: int, timeout: float) -> tuple[Any, ...]:
+    def has_reply(self, serial: int, timeout: float) -> bool:
+        """Whether it came in time; later it may still."""
         deadline = monotonic() + timeout
+        while serial not in self._replies:
+            if not self._receive(deadline):
+                return False
+        return True
+
+    def reply(self, serial: int, timeout: float) -> tuple[Any, ...]:
         try:
-            while serial not in self._replies:
-                if not self._receive(deadline):
-                    raise TimeoutError
+            if not self.has_reply(serial, timeout):
+                raise TimeoutError
         finally:
             self._awaited.discard(serial)
         answer = self._replies.pop(serial)

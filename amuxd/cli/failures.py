@@ -1,5 +1,6 @@
 """Every way to fail, as a sentence, a hint and an exit code. The rest of the CLI just raises."""
 
+import errno
 import sys
 
 import click
@@ -80,7 +81,8 @@ class RemoteError(Exception):
         super().__init__(message)
         self.name = name
         self.message = message
-        # Where amuxd tells why it does not start: on a private bus there is no unit and no journal.
+        # What amuxd said last, and where it tells more: on a private bus there is no unit and no journal.
+        self.last_words = ""
         self.ask = "journalctl --user -u amuxd"
 
     @property
@@ -88,10 +90,10 @@ class RemoteError(Exception):
         return self.name.startswith(_NOT_STARTED)
 
 
-def other_version(daemon: str) -> Unreachable:
+def other_version(daemon: str, restart: str) -> Unreachable:
     return Unreachable(
         f"amuxd is {daemon}, amux {__version__}: they do not understand each other",
-        "systemctl --user restart amuxd  (no session ends)",
+        f"{restart}  (no session ends)",
     )
 
 
@@ -101,18 +103,32 @@ def explain(problem: BaseException) -> Failure:
     if isinstance(problem, RemoteError):
         return _explain_remote(problem)
     if isinstance(problem, click.UsageError):
-        hint = f"{problem.ctx.command_path} --help" if problem.ctx else ""
-        return WrongUsage(_lower_first(problem.format_message()), hint)
+        return WrongUsage(_lower_first(problem.format_message()), _usage_hint(problem))
     if isinstance(problem, click.ClickException):
         return Failure(problem.format_message())
     if isinstance(problem, UnicodeEncodeError):
         return WrongUsage(f"not valid UTF-8: {problem.object!a}")
     if isinstance(problem, ConnectionResetError):
         return Unreachable("the message bus closed the connection")
+    if isinstance(problem, OSError) and problem.errno == errno.EBADF:
+        return Failure("standard output is closed")
     if isinstance(problem, OSError):
         about = f"{problem.filename}: " if problem.filename else ""
         return Failure(about + (problem.strerror or str(problem)))
     return Failure(f"internal error: {problem!r}", "AMUX_DEBUG=1 shows where")
+
+
+def _usage_hint(problem: click.UsageError) -> str:
+    if problem.ctx is None:
+        return ""
+    command = problem.ctx.command_path
+    hint = f"{command} --help"
+    takes_names = any(
+        parameter.name in ("name", "names") for parameter in problem.ctx.command.get_params(problem.ctx)
+    )
+    if isinstance(problem, click.NoSuchOption) and takes_names:
+        hint += f"; a name that begins with a dash: {command} -- NAME"
+    return hint
 
 
 def _explain_remote(problem: RemoteError) -> Failure:
@@ -126,7 +142,7 @@ def _explain_remote(problem: RemoteError) -> Failure:
     if problem.name == NO_REPLY:
         return Unreachable("amuxd went away before it answered", problem.ask)
     if problem.is_not_started:
-        return Unreachable(f"amuxd does not start: {message}", problem.ask)
+        return Unreachable(f"amuxd does not start: {message}{problem.last_words}", problem.ask)
     return Failure(f"amuxd: {message} ({problem.name})")
 
 

@@ -118,7 +118,12 @@ def _watch(client: Client, only: dict[str, Any], as_json: bool) -> None:
 
 
 def _paint(found: list[Properties]) -> None:
-    lines = [time.strftime("%H:%M:%S"), *(_table(found) if found else ["no sessions"])]
     size = render.terminal_size()
-    shown = [cut(lines[0], size.columns), *lines[1:]][: size.lines - 1]
-    print("\x1b[H\x1b[J" + "\n".join(shown))
+    clock = cut(time.strftime("%H:%M:%S"), size.columns)
+    lines = [clock, *(_table(found) if found else ["no sessions"])]
+    # The last line of the screen is the cursor's.
+    room = max(1, size.lines - 1)
+    if len(lines) > room:
+        hidden = min(len(found), len(lines) - room + 1)
+        lines[room - 1 :] = [cut(f"and {hidden} more, for which the screen is too small", size.columns)]
+    print("\x1b[H\x1b[J" + "\n".join(lines))

@@ -52,15 +52,44 @@ def connect(timeout: float, start: bool) -> Connection | None:
         # Another amux may have started it while we waited for the lock.
         if connection := _connected(socket, timeout):
             return connection
+        _note_state(directory).write_bytes(_state())
         _start(socket, directory)
         return Connection(str(socket), timeout)
 
 
 def _connected(socket: Path, timeout: float) -> Connection | None:
     try:
-        return Connection(str(socket), timeout)
+        connection = Connection(str(socket), timeout)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
+    try:
+        _check_state(socket.parent)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_state(directory: Path) -> None:
+    """The bus starts amuxd with the environment of whoever started the bus, and so on that one's sessions."""
+    try:
+        theirs = _note_state(directory).read_bytes()
+    except FileNotFoundError:
+        return
+    if theirs != _state():
+        where, here = os.fsdecode(theirs), os.fsdecode(_state())
+        raise Unreachable(
+            f"amuxd here keeps its sessions in {where}, and you have yours in {here}",
+            "HOME or XDG_STATE_HOME differ; with another XDG_RUNTIME_DIR you get an amuxd of your own",
+        )
+
+
+def _note_state(directory: Path) -> Path:
+    return directory / "bus.state"
+
+
+def _state() -> bytes:
+    return os.fsencode(paths.state_directory().resolve())
 
 
 def _start(socket: Path, directory: Path) -> None:

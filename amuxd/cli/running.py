@@ -66,6 +66,8 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     """
     if attach and wait:
         raise WrongUsage("--attach and --wait do not go together", "amux run --attach, or amux run --wait")
+    if given["name"] == "":
+        raise WrongUsage("a name must not be empty", "amux run without -n thinks of one")
     _check_workspace(given)
     words = list(command)
     if not words and not given["agent"]:

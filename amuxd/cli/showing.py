@@ -10,7 +10,7 @@ from amuxd.cli import render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.failures import RemoteError
 from amuxd.cli.naming import session_argument
-from amuxd.cli.text import harmless
+from amuxd.cli.text import harmless, shortened
 from amuxd.errors import PREFIX
 
 
@@ -50,7 +50,8 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("About", session.get("Description", "")),
         (
             "State",
-            render.coloured(state, render.state_colour(state)) + (f": {harmless(reason)}" if reason else ""),
+            render.coloured(state, render.state_colour(state))
+            + (f": {harmless(shortened(reason))}" if reason else ""),
         ),
         ("Since", _moment(session["StateChangedUSec"], now)),
         ("Needs you", session.get("AttentionMessage") or session.get("Attention", "")),
@@ -68,10 +69,12 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Host", session.get("Host", "")),
         ("Unit", session.get("Unit", "")),
         ("Log", session.get("LogPath", "")),
-        ("Next", f"amux {'|'.join(_next_steps(session))} {session['Id']}"),
+        ("Next", f"amux {'|'.join(next_steps(session))} {session['Id']}"),
     ]
     lines = [
-        f"{name + ':':<12} {value if name == 'State' else harmless(value)}" for name, value in rows if value
+        f"{name + ':':<12} {value if name == 'State' else harmless(shortened(value))}"
+        for name, value in rows
+        if value
     ]
     if last := certificate.get("last_lines"):
         lines += ["", "It last printed:", *(f"  {harmless(line)}" for line in last)]
@@ -88,7 +91,7 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
     return ", ".join(part for part in (how, when) if part)
 
 
-def _next_steps(session: Properties) -> list[str]:
+def next_steps(session: Properties) -> list[str]:
     state = session["State"]
     steps = ["attach", "send", "stop"] if state == "running" else []
     if state in ("starting", "stale"):

@@ -4,7 +4,7 @@ import time
 
 from amuxd.cli import render, sessions
 from amuxd.cli.client import Properties
-from amuxd.cli.text import harmless
+from amuxd.cli.text import harmless, shortened
 
 _COLUMNS = ("WORKSPACE", "NAME", "BRANCH", "AHEAD", "BEHIND", "CHANGES", "SESSIONS", "DIRECTORY")
 _SHOWN = 5
@@ -65,7 +65,7 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
         ("Set-up", _setup(workspace)),
         ("Created", f"{sessions.since(workspace['CreatedUSec'], now)} ago"),
     ]
-    return [f"{name + ':':<12} {harmless(value)}" for name, value in rows if value]
+    return [f"{name + ':':<12} {harmless(shortened(value))}" for name, value in rows if value]
 
 
 def _branch(workspace: Properties, status: Properties) -> str:

@@ -2,6 +2,7 @@
 
 # Joiners belong to emoji and to scripts that need them; other invisible characters only deceive.
 _KEPT = frozenset("\u00a0\u200c\u200d\u2009\u202f\u3000")
+_LONGEST = 1000
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e"}
 
 
@@ -42,3 +43,9 @@ def cut(text: str, limit: int) -> str:
 
 def padded(text: str, limit: int) -> str:
     return text + " " * (limit - width(text))
+
+
+def shortened(text: str) -> str:
+    """What a person would not read to its end, with how much of it is left out."""
+    left_out = len(text) - _LONGEST
+    return text if left_out <= 0 else f"{text[:_LONGEST]}… and {left_out} more characters: --json has them"

@@ -61,8 +61,7 @@ def ends(
             now = monotonic()
             if deadline is not None and now >= deadline:
                 raise Failure(
-                    f"{_still(waited, codes)} after {format_duration(timeout or 0)}",
-                    exit_code=failures.TIMED_OUT,
+                    f"{_still(waited, codes)} after {_waited(timeout)}", exit_code=failures.TIMED_OUT
                 )
             if back_by is not None and now >= back_by:
                 back_by = _look(client, waited, codes)
@@ -77,6 +76,11 @@ def ends(
         left = [path for path in waited if path not in codes]
         raise Interrupted(_still(waited, codes), f"amux attach {left[0].rpartition('/')[2]}") from None
     return codes
+
+
+def _waited(timeout: float | None) -> str:
+    seconds = timeout or 0
+    return format_duration(seconds) if seconds >= 1 else f"{seconds:g}s"
 
 
 def _still(waited: dict[str, str], codes: Iterable[str]) -> str:

@@ -95,7 +95,7 @@ class _Told:
         if self._states[key] != (state, run):
             self._catch_up_history(path, key, name)
         self._state(key, name, self._states[key][0], state, session["Reason"], run)
-        if state in ("completed", "failed", "stopped"):
+        if state in sessions.EXITED:
             self._exit(key, name, session["ExitCode"], session["ExitSignal"], run)
         self._attend(key, name, session["Attention"], session["AttentionMessage"])
 
@@ -105,7 +105,7 @@ class _Told:
             if at <= until:
                 continue
             self._state(key, name, old, new, reason, run)
-            if new in ("completed", "failed", "stopped", "orphaned"):
+            if new in sessions.EXITED:
                 end = self._client.certificate(path, run)
                 self._exit(key, name, end.get("exit_code", -1), end.get("signal", ""), run)
 

@@ -18,12 +18,15 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 _name = click.argument("name", metavar="W")
 
 
-@click.group()
-def ws() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def ws(context: click.Context) -> None:
     """Workspaces: directories that sessions work in, one beside the other.
 
     W is a workspace's name, its id, or the beginning of its id.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @ws.command()

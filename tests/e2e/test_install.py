@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness.machine import Machine
+from harness.witnesses import Witnesses
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEP_TIMEOUT = 300
@@ -56,13 +57,17 @@ class User:
         return list((self.home / ".local/share/amux").glob("venv-*"))
 
     def installed(self) -> set[str]:
-        """Everything in the home directory but what the virtual environment is made of."""
+        """Everything in the home directory but the sessions' data and what the environment is made of."""
         found = (
             path.relative_to(self.home)
             for path in self.home.rglob("*")
             if not path.is_dir() or path.is_symlink()
         )
-        return {str(path) for path in found if not any(part.startswith("venv-") for part in path.parts)}
+        return {
+            str(path)
+            for path in found
+            if not any(part.startswith("venv-") for part in path.parts) and not path.is_relative_to(STATE)
+        }
 
 
 def copy_of_the_source(target: Path) -> Path:
@@ -77,6 +82,11 @@ def user(machine: Machine, tmp_path: Path) -> User:
     return User(machine, copy_of_the_source(tmp_path / "amux"))
 
 
+BROKEN = (
+    "raise SystemExit('this one is broken')\n",
+    "import sdnotify, signal\nsdnotify.SystemdNotifier().notify('READY=1')\nsignal.pause()\n",
+)
+STATE = ".local/state/amux"
 PROGRAM = ".local/share/amux/venv"
 FILES = {
     ".local/bin/amux",
@@ -90,6 +100,7 @@ FILES = {
     ".local/share/dbus-1/services/org.amux.Amux1.service",
     ".local/share/dbus-1/interfaces/org.amux.Amux1.Manager.xml",
     ".local/share/dbus-1/interfaces/org.amux.Amux1.Session.xml",
+    ".local/share/dbus-1/interfaces/org.amux.Amux1.Workspace.xml",
     ".local/share/man/man1/amux.1",
     ".local/share/man/man8/amuxd.8",
     ".local/share/man/man5/org.amux.Amux1.5",
@@ -116,11 +127,14 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
     assert "is not in your PATH" in said
     assert systemctl("is-active", "amuxd.socket", "amux-clean.timer").split() == ["active", "active"]
 
-    # The first call starts amuxd, and the session is not part of it.
+    # It was started by the bus, as it is by the first call; and the session is not part of it.
+    assert user.version() == version
+    systemctl("stop", "amuxd.service")
     session = user.run("run", "--quiet", "--name", "long", "--", "sleep", "1000")
     unit = f"amux-{session}.service"
     assert user.version() == version
-    pid = user.machine.run([user.amux, "show", "long", "--json"]).stdout.split('"pid": ')[1].split(",")[0]
+    agree = Witnesses(user.machine, user.amux).agree
+    pid = agree("long", "running")["pid"]
     daemon = systemctl("show", "--property=MainPID", "--value", "amuxd.service")
     assert f"{session}" in user.run("ls")
     systemctl("start", "amux-clean.service")
@@ -133,29 +147,29 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
     assert user.version() == "9.8.7"
     assert systemctl("show", "--property=MainPID", "--value", "amuxd.service") != daemon
     assert user.run("--version") == "amux 9.8.7"
-    assert f'"pid": {pid},' in user.run("show", "long", "--json")
-    assert '"state": "running"' in user.run("show", "long", "--json")
+    assert agree("long", "running")["pid"] == pid
     # The session's logger runs from the old one, so that stays for as long as it does.
     assert len(user.environments()) == 2
 
-    # One that cannot start: it says so, and the one before is back.
+    # One that cannot start, and one that only says that it did: the one before is back.
     user.replace("amuxd/__init__.py", "9.8.7", "9.9.9")
     daemon_module = user.source / "amuxd/daemon.py"
     sound = daemon_module.read_text()
-    daemon_module.write_text("raise SystemExit('this one is broken')\n")
-    failed = user.make("install", check=False)
+    for broken in BROKEN:
+        daemon_module.write_text(broken)
+        failed = user.make("install", check=False)
+        assert failed.returncode != 0
+        assert "the one from before is back" in failed.stderr
+        assert "the sessions went on" not in failed.stdout
+        assert user.version() == "9.8.7"
+        assert agree("long", "running")["pid"] == pid
     daemon_module.write_text(sound)
-    assert failed.returncode != 0
-    assert "the one from before is back" in failed.stderr
-    assert user.version() == "9.8.7"
-    assert f'"pid": {pid},' in user.run("show", "long", "--json")
 
     said = user.make("uninstall").stdout
-    left = {path for path in user.installed() if not path.startswith(".local/state/amux/")}
-    assert left == set()
+    assert user.installed() == set()
     assert unit in said
-    assert str(user.home / ".local/state/amux") in said
-    assert (user.home / f".local/state/amux/sessions/{session}/state.json").is_file()
+    assert str(user.home / STATE) in said
+    assert (user.home / STATE / f"sessions/{session}/state.json").is_file()
     assert systemctl("is-active", unit) == "active"
     assert systemctl("is-active", "amuxd.service", "amuxd.socket", check=False).split() == [
         "inactive",
@@ -164,10 +178,28 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
 
     # And back: it is found as it was.
     user.make("install")
-    assert f'"pid": {pid},' in user.run("show", "long", "--json")
+    assert agree("long", "running")["pid"] == pid
     user.run("rm", "--force", "long")
     user.make("install")
     assert len(user.environments()) == 1
+
+
+def test_the_first_amuxd_that_does_not_start_is_no_success(user: User) -> None:
+    (user.source / "amuxd/daemon.py").write_text(BROKEN[0])
+    failed = user.make("install", check=False)
+    assert failed.returncode != 0
+    assert "amuxd does not work" in failed.stderr
+    assert "this one is broken" in failed.stderr
+    assert "Try:" not in failed.stdout
+
+
+def test_a_bus_that_looks_elsewhere_until_the_next_login(machine: Machine, tmp_path: Path) -> None:
+    # Now the bus runs, and does not learn any more where this user's data is.
+    machine.run(["busctl", "--user", "list"])
+    machine.systemctl("set-environment", f"XDG_DATA_HOME={machine.home}/.local/share")
+    user = User(machine, copy_of_the_source(tmp_path / "amux"))
+    assert "from the next login on" in user.make("install").stdout
+    assert user.run("ls") == ""
 
 
 def test_what_is_not_ours_is_not_overwritten(user: User) -> None:

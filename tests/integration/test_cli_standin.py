@@ -63,10 +63,12 @@ class Background:
 
 
 class Terminal:
-    def __init__(self, arguments: list[str], environment: dict[str, str], columns: int = 80) -> None:
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str], columns: int = 80, rows: int = 24
+    ) -> None:
         self.main, slave = pty.openpty()
         os.set_blocking(self.main, True)
-        subprocess.run(["stty", "cols", str(columns), "rows", "24"], stdin=slave, check=True)
+        subprocess.run(["stty", "cols", str(columns), "rows", str(rows)], stdin=slave, check=True)
         self.process = subprocess.Popen(
             arguments,
             stdin=slave,
@@ -175,8 +177,8 @@ class Stand:
     def begin(self, *arguments: str) -> Background:
         return Background(self._started([*AMUX, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
-    def terminal(self, *arguments: str, columns: int = 80, **environment: str) -> Terminal:
-        terminal = Terminal([*AMUX, *arguments], self.environment | environment, columns)
+    def terminal(self, *arguments: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
+        terminal = Terminal([*AMUX, *arguments], self.environment | environment, columns, rows)
         self.running.append(terminal.process)
         return terminal
 
@@ -300,6 +302,7 @@ def test_a_program_that_cannot_start_leaves_a_failed_session(stand: Stand) -> No
         (["-e", "NOT_SET_HERE"], "NOT_SET_HERE"),
         (["--attach", "--wait"], "--wait"),
         (["--frobnicate"], "--frobnicate"),
+        (["-n", ""], "a name must not be empty"),
     ],
 )
 def test_a_bad_argument_leaves_no_session(stand: Stand, arguments: list[str], says: str) -> None:
@@ -407,6 +410,26 @@ def test_ls_watch_shows_each_change(build: Stand) -> None:
     assert (code, err.strip()) == (130, "")
 
 
+@pytest.mark.parametrize(("rows", "hidden"), [(23, 0), (22, 2), (4, 20), (2, 20)])
+def test_ls_watch_says_how_many_do_not_fit(stand: Stand, rows: int, hidden: int) -> None:
+    for number in range(20):
+        stand.amux("run", "-q", "-n", f"session-{number}", "true")
+    watching = stand.terminal("ls", "--watch", rows=rows)
+    screen = watching.until(r"session-19 .*\n" if not hidden else f"and {hidden} more, for which .*\n")
+    assert screen.count("\n") <= rows - 1
+    assert screen.count("session-") == 20 - hidden
+    os.kill(watching.process.pid, signal.SIGINT)
+    assert watching.ends()[0] == 130
+
+
+def test_show_leaves_out_what_nobody_would_read(stand: Stand) -> None:
+    stand.amux("run", "-n", "long", "-d", "why", "echo", "x" * 100_000)
+    shown = stand.amux("show", "long")[1]
+    assert len(shown) < 3000
+    assert re.search(r"Command: +echo x{900,}… and 99005 more characters: --json has them\n", shown)
+    assert json.loads(stand.amux("show", "--json", "long")[1])["command"] == ["echo", "x" * 100_000]
+
+
 def test_show_tells_the_end(build: Stand) -> None:
     build.tell("Exit", "sis", "s001", -1, "SIGSEGV")
     code, out, _ = build.amux("show", "build")
@@ -458,6 +481,18 @@ def test_the_other_verbs(build: Stand) -> None:
     assert build.amux("show", "build")[0] == 3
 
 
+@pytest.mark.parametrize(("verb", "member"), [("stop", "Stop"), ("restart", "Restart")])
+def test_ctrl_c_says_what_goes_on(build: Stand, verb: str, member: str) -> None:
+    build.amux("run", "-n", "other", "make")
+    build.tell("Behave", "s", json.dumps({"silent": [member]}))
+    acting = build.begin(verb, "nobody", "build", "other")
+    wait_for(lambda: build.tell("Calls")[0].count(member) == 2)
+    acting.process.send_signal(signal.SIGINT)
+    code, out, err = acting.ends()
+    assert (code, out.strip()) == (130, "")
+    assert f"amux: {verb} goes on for build (s001), other (s002)\n" in err
+
+
 def test_send(build: Stand) -> None:
     assert build.amux("send", "build", "ls -l") == (0, "", "")
     build.amux("send", "--no-enter", "build", "y")
@@ -489,7 +524,7 @@ def test_wait_any_gives_the_one_that_ended(build: Stand) -> None:
 
 def test_wait_has_a_time_limit(build: Stand) -> None:
     code, _, err = build.amux("wait", "--timeout", "0.1s", "build")
-    assert (code, err) == (124, "amux: build (s001) goes on after 0s\n")
+    assert (code, err) == (124, "amux: build (s001) goes on after 0.1s\n")
     assert build.amux("wait", "--timeout", "soon", "build")[0] == 2
 
 
@@ -766,6 +801,22 @@ def test_a_session_bus_without_amuxd_is_as_good_as_none(bare: Stand) -> None:
     assert bare.amux("run", "-q", "--wait", "exit", "4") == (4, "s001\n", "")
 
 
+def test_another_version_on_a_private_bus(bare: Stand) -> None:
+    assert bare.amux("run", "-q", "make")[0] == 0
+    bare.address = f"unix:path={bare.directory}/run/amux/bus"
+    bare.tell("Behave", "s", '{"unknown": ["ListSessions"], "version": "0.0.9"}')
+    code, _, err = bare.amux("ls")
+    assert code == 5
+    told, hint = err.splitlines()
+    assert told.startswith("amux: amuxd is 0.0.9, ")
+    # There is no systemctl to do it; what it says has the next amux start the new one.
+    file = Path(bare.environment["STANDIN_FILE"])
+    known = json.loads(file.read_text())
+    subprocess.run(["sh", "-c", hint.partition("(")[0]], check=True)
+    file.write_text(json.dumps(known | {"unknown": [], "version": __version__}))
+    wait_for(lambda: bare.amux("ls")[1].count("running") == 1)
+
+
 def test_without_dbus_daemon(bare: Stand) -> None:
     code, _, err = bare.amux("ls", PATH="/nowhere")
     assert code == 5
@@ -798,7 +849,8 @@ def test_a_full_disk_is_told(build: Stand) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["lss"], "amux: no such command 'lss'"),
+        (["lss"], "amux: no such command 'lss'; did you mean 'ls'?\n"),
+        (["frobnicate"], "amux: no such command 'frobnicate'\n"),
         (["show"], "amux: missing argument 'S'"),
         (["show", "a", "b"], "amux: got unexpected extra argument"),
         (["stop"], "amux: missing argument 'S...'"),
@@ -813,10 +865,18 @@ def test_wrong_usage(bus: Stand, arguments: list[str], says: str) -> None:
     assert len(err.splitlines()) <= 2
 
 
+def test_a_name_that_is_taken_for_an_option(bus: Stand) -> None:
+    code, _, err = bus.amux("stop", "-dash")
+    assert code == 2
+    assert err.endswith("\n      amux stop --help; a name that begins with a dash: amux stop -- NAME\n")
+    assert bus.amux("ls", "-dash")[2].endswith("\n      amux ls --help\n")
+
+
 def test_help_and_version_need_no_amuxd(bus: Stand) -> None:
     assert bus.amux("--version") == (0, f"amux {__version__}\n", "")
     code, out, _ = bus.amux("--help")
     assert (code, bus.amux()[1]) == (0, out)
+    assert bus.amux("ws") == bus.amux("ws", "--help")
     for command in re.findall(r"^  (\w+)  ", out.split("Commands:")[1], re.MULTILINE):
         assert bus.amux(command, "--help")[0] == 0
 

@@ -2,12 +2,14 @@ from typing import Any
 
 import pytest
 
-from amuxd.cli import render, sessions
+from amuxd import states
+from amuxd.cli import badging, render, sessions, showing
 from amuxd.cli.environment import environment
 from amuxd.cli.failures import WrongUsage
 from amuxd.states import State
 
 NOW = 1_000_000.0
+VERBS = {"stop", "restart", "resume", "archive", "rm"}
 
 
 def session(state: str, **changes: Any) -> dict[str, Any]:
@@ -69,7 +71,26 @@ def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], sa
 
 
 def test_the_states_are_those_of_the_state_machine() -> None:
-    assert set(sessions.STATES) == {state.value for state in State}
+    assert list(sessions.STATES) == [state.value for state in State]
+    assert {state for state in State if sessions.can_restart(state)} == states.RERUNNABLE
+    assert {state for state in State if sessions.can_archive(state)} == states.ARCHIVABLE
+    assert {state for state in State if sessions.is_live(state)} == states.LIVE
+    assert states.ENDED == sessions.EXITED
+    assert states.ENDED | {State.ARCHIVED} == sessions.ENDED
+    assert set(badging.COUNTED) == states.BADGE
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
+    """Of the verbs that are not everybody's, as attach and logs are."""
+    for resumable in (False, True):
+        situation = states.Situation(state, 1, resumable=resumable)
+        possible = set(states.possible(situation)) - {"start"}
+        if state is State.STARTING:
+            # It waits until the session runs.
+            possible.add("stop")
+        properties = session(state, Resumable="resume" in possible)
+        assert set(showing.next_steps(properties)) & VERBS == possible
 
 
 def test_json_has_null_where_there_is_nothing() -> None:

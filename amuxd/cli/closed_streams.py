@@ -1,0 +1,25 @@
+"""Standard streams that the caller closed."""
+
+import os
+import sys
+
+
+def stand_in() -> None:
+    """Otherwise the next file that is opened would be taken for one of them.
+
+    What is read or written there fails; what is said on standard error is lost.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(_held(0, os.O_WRONLY), closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(_held(1, os.O_RDONLY), "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(_held(2, os.O_WRONLY), "w", closefd=False)  # noqa: SIM115
+
+
+def _held(descriptor: int, flags: int) -> int:
+    nowhere = os.open(os.devnull, flags)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+    return descriptor

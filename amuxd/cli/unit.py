@@ -1,0 +1,58 @@
+"""What systemd knows of an amuxd that does not answer."""
+
+from typing import Any
+
+from jeepney import DBusAddress
+
+from amuxd.cli.connection import BUS, Connection
+from amuxd.cli.failures import RemoteError, Unreachable
+from amuxd.cli.last_words import in_journal
+from amuxd.paths import BUS_NAME
+
+_SYSTEMD = "org.freedesktop.systemd1"
+_UNIT = "amuxd.service"
+_MANAGER = DBusAddress("/org/freedesktop/systemd1", _SYSTEMD, f"{_SYSTEMD}.Manager")
+_PROPERTIES = DBusAddress(
+    "/org/freedesktop/systemd1/unit/amuxd_2eservice", _SYSTEMD, "org.freedesktop.DBus.Properties"
+)
+_TIMEOUT = 2.0
+_HINT = "journalctl --user -u amuxd tells more; once that is mended: systemctl --user reset-failed amuxd"
+
+
+def look_after(connection: Connection) -> None:
+    """While somebody waits: says so if systemd has given up, and starts it if nobody does.
+
+    A bus whose request to start it has failed without a word waits on, and asks no more.
+    """
+    # One that was started by hand is in no unit.
+    if _asked(connection, BUS, "NameHasOwner", "s", BUS_NAME) == (True,):
+        return
+    unit = _properties(connection, "Unit")
+    if not unit or unit["Job"][0]:
+        return
+    if unit["ActiveState"] == "failed":
+        result = _properties(connection, "Service").get("Result", "")
+        how = "" if result in ("exit-code", "") else f" ({result})"
+        raise Unreachable(
+            f"amuxd failed too often{how}, and systemd does not start it any more{in_journal()}", _HINT
+        )
+    if unit["ActiveState"] == "inactive":
+        _asked(connection, _MANAGER, "StartUnit", "ss", _UNIT, "replace")
+
+
+def is_starting(connection: Connection) -> bool:
+    """Also between two attempts."""
+    return _properties(connection, "Unit").get("ActiveState") == "activating"
+
+
+def _properties(connection: Connection, kind: str) -> dict[str, Any]:
+    """Nothing where there is no systemd, or where it does not know the unit."""
+    found = _asked(connection, _PROPERTIES, "GetAll", "s", f"{_SYSTEMD}.{kind}")
+    return {name: value for name, (_, value) in found[0].items()} if found else {}
+
+
+def _asked(connection: Connection, address: DBusAddress, member: str, *arguments: Any) -> tuple[Any, ...]:
+    try:
+        return connection.reply(connection.send(address, member, *arguments, activate=False), _TIMEOUT)
+    except (RemoteError, TimeoutError):
+        return ()

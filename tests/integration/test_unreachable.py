@@ -1,0 +1,145 @@
+"""An amuxd that cannot be had: amux says at once what it is, and how to go on."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness.daemon import Amux, Embedded
+from harness.machine import REPOSITORY
+from harness.waiting import until
+
+SAID = "ValueError: it is broken"
+BROKEN = f"""[Service]
+ExecStart=
+ExecStart=/bin/sh -c 'echo "{SAID}" >&2; exit 1'
+SyslogIdentifier=amuxd
+RestartSec=%s
+"""
+FAILED = f"amux: amuxd failed too often, and systemd does not start it any more; it last said: {SAID}\n"
+
+
+@pytest.fixture
+def broken(amux: Amux) -> Iterator[Callable[[str], None]]:
+    """Makes that amuxd cannot start any more, with this pause between two attempts; "": it can again."""
+    directory = amux.machine.outside(amux.machine.runtime) / "systemd/user/amuxd.service.d"
+    file = directory / "broken.conf"
+
+    def set_pause(pause: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(BROKEN % pause if pause else "")
+        amux.machine.systemctl("daemon-reload")
+
+    yield set_pause
+    file.unlink()
+    directory.rmdir()
+    amux.machine.systemctl("daemon-reload")
+
+
+def test_what_systemd_does_not_start_any_more_is_not_waited_for(
+    amux: Amux, broken: Callable[[str], None]
+) -> None:
+    session = amux.create(["sleep", "infinity"], name="build")
+    pid = session.get("Pid")
+    watching = [
+        amux.popen(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for command in (["watch"], ["wait", "build"])
+    ]
+    assert watching[0].stdout is not None
+    assert "build" in watching[0].stdout.readline()
+    broken("10ms")
+    amux.kill()
+    until(lambda: amux.machine.systemctl("is-active", "amuxd.service", check=False) == "failed", timeout=20)
+    for command in (["ls"], ["stop", "build"]):
+        before = time.monotonic()
+        refused = amux.cli(*command, check=False)
+        assert time.monotonic() - before < 5
+        assert (refused.returncode, refused.stdout) == (5, "")
+        assert refused.stderr.startswith(FAILED)
+    for process in watching:
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 5
+        assert err.startswith(FAILED)
+
+    # What the hint says helps, once the fault is mended.
+    broken("")
+    hint = refused.stderr.splitlines()[1].rpartition(": ")[2]
+    assert hint == "systemctl --user reset-failed amuxd"
+    amux.machine.run(hint.split())
+    assert "running" in amux.cli("ls").stdout
+    assert session.get("Pid") == pid
+    assert amux.machine.systemctl("is-active", "amuxd.socket") == "active"
+
+
+def test_what_is_tried_again_is_waited_for_and_then_told(amux: Amux, broken: Callable[[str], None]) -> None:
+    broken("60s")
+    amux.stop()
+    refused = amux.cli("ls", check=False)
+    assert refused.returncode == 5
+    told, hint = refused.stderr.splitlines()
+    assert told == f"amux: amuxd does not start (waited 10 s); it last said: {SAID}"
+    assert hint.strip() == "journalctl --user -u amuxd"
+
+
+def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
+    lock = embedded.state / "amuxd.lock"
+    lock.mkdir(parents=True)
+    refused = embedded.cli("ls", check=False)
+    assert refused.returncode == 5
+    told, hint = refused.stderr.splitlines()
+    assert told.startswith("amux: amuxd does not start: ")
+    assert told.endswith(f"; it last said: IsADirectoryError: [Errno 21] Is a directory: '{lock}'")
+    assert hint.endswith(" -m amuxd")
+    lock.rmdir()
+    assert embedded.cli("ls").returncode == 0
+
+
+def test_why_it_cannot_even_be_loaded_without_systemd(embedded: Embedded, tmp_path: Path) -> None:
+    (tmp_path / "sdnotify.py").write_text("raise ImportError('this one is broken')\n")
+    # What an amuxd said that could start is not taken for the reason.
+    embedded.state.mkdir(parents=True)
+    (embedded.state / "amuxd.log").write_text("long ago\n")
+    path = f"{tmp_path}:{REPOSITORY}"
+    refused = embedded.cli("ls", check=False, env={"PYTHONPATH": path})
+    assert refused.returncode == 5
+    assert refused.stderr.splitlines()[0].endswith("; it last said: ImportError: this one is broken")
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
+def test_somebody_elses_sessions_are_not_taken_for_ours(
+    embedded: Embedded, tmp_path: Path, variable: str
+) -> None:
+    first = {"XDG_STATE_HOME": ""} if variable == "HOME" else {}
+    second = first | {variable: str(tmp_path)}
+    embedded.cli("run", "-n", "theirs", "cat", env=first)
+    for command in (["ls"], ["run", "-n", "mine", "cat"], ["rm", "-f", "theirs"]):
+        refused = embedded.cli(*command, check=False, env=second)
+        assert (refused.returncode, refused.stdout) == (5, "")
+        assert f"and you have yours in {tmp_path}/" in refused.stderr
+        assert str(embedded.state) in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert "theirs" in embedded.cli("ls", env=first).stdout
+
+    runtime = embedded.machine.temporary / "runtime"
+    runtime.mkdir(mode=0o700)
+    apart = second | {"XDG_RUNTIME_DIR": str(runtime)}
+    assert embedded.cli("ls", env=apart).stdout == ""
+
+
+def test_beside_an_amuxd_that_was_started_by_hand_none_is_started(amux: Amux) -> None:
+    amux.stop()
+    by_hand = amux.machine.popen([amux.bindir / "amuxd"], env=amux.environment, stderr=subprocess.DEVNULL)
+    try:
+        name = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameHasOwner", "s")
+        until(lambda: amux.bus.call(*name, "org.amux.Amux1"))
+        session = amux.create(
+            ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"], name="deaf"
+        )
+        until(lambda: "ready" in session.log())
+        # It takes longer than amux waits before it looks at the unit.
+        amux.cli("stop", "--grace", "2", "deaf")
+        assert amux.machine.systemctl("is-active", "amuxd.service", check=False) == "inactive"
+    finally:
+        by_hand.terminate()
+        by_hand.wait(20)
