@@ -61,16 +61,17 @@ is_known_by_name() {
 # Whether amuxd, of the version in this environment, starts and answers on the bus; if it did not run before, then
 # also when the bus starts it, as the first amux will have it.
 answers() {
-    local wanted answer
-    wanted=$(version_in "$1")
+    local wanted answer since
+    wanted=$(version_in "$1") since=$(date +%s)
     systemctl --user reset-failed amuxd.service 2>/dev/null || true
     answer=$(systemctl --user restart amuxd.service 2>&1) && answer=$(stop_again 2>&1) &&
-        answer=$(call --auto-start="$(runs && echo no || echo yes)" get-property org.amux.Amux1 /org/amux/Amux1 org.amux.Amux1.Manager Version) &&
-        [[ $answer == "s \"$wanted\"" ]] && runs && return
+        answer=$(call --auto-start="$(runs && echo no || echo yes)" call org.amux.Amux1 /org/amux/Amux1 \
+            org.freedesktop.DBus.Properties Get ss org.amux.Amux1.Manager Version) &&
+        [[ $answer == "v s \"$wanted\"" ]] && runs && return
     printf '%s\n' "$answer" >&2
     systemctl --user --no-pager --full --lines=0 status amuxd.service >&2 || true
-    journalctl --quiet --no-pager --lines=20 --identifier=amuxd "_UID=$(id -u)" >&2 || true
-    systemctl --user stop amuxd.service || true
+    journalctl --quiet --no-pager --lines=20 --since="@$since" --identifier=amuxd "_UID=$(id -u)" >&2 || true
+    systemctl --user stop amuxd.service 2>/dev/null || true
     return 1
 }
 runs() { systemctl --user --quiet is-active amuxd.service; }
