@@ -67,13 +67,15 @@ answers() {
     answer=$(systemctl --user restart amuxd.service 2>&1) && answer=$(stop_again 2>&1) &&
         answer=$(call --auto-start="$(runs && echo no || echo yes)" call org.amux.Amux1 /org/amux/Amux1 \
             org.freedesktop.DBus.Properties Get ss org.amux.Amux1.Manager Version) &&
-        [[ $answer == "v s \"$wanted\"" ]] && runs && return
+        [[ $answer == "v s \"$wanted\"" ]] && has_started && return
     printf '%s\n' "$answer" >&2
     systemctl --user --no-pager --full --lines=0 status amuxd.service >&2 || true
     journalctl --quiet --no-pager --lines=20 --since="@$since" --identifier=amuxd "_UID=$(id -u)" >&2 || true
     systemctl --user stop amuxd.service 2>/dev/null || true
     return 1
 }
+# It answers a moment before systemd has heard that it is ready.
+has_started() { systemctl --user start amuxd.service && runs; }
 runs() { systemctl --user --quiet is-active amuxd.service; }
 stop_again() { [[ $was != inactive ]] || ! is_known_by_name || systemctl --user stop amuxd.service; }
 

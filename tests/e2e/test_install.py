@@ -82,6 +82,7 @@ def user(machine: Machine, tmp_path: Path) -> User:
     return User(machine, copy_of_the_source(tmp_path / "amux"))
 
 
+READY = '        self._notify("READY=1"'
 BROKEN = (
     "raise SystemExit('this one is broken')\n",
     "import sdnotify, signal\nsdnotify.SystemdNotifier().notify('READY=1')\nsignal.pause()\n",
@@ -122,6 +123,8 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
         [sys.executable, "-c", "import amuxd; print(amuxd.__version__)"], cwd=user.source
     ).stdout.strip()
 
+    # It may answer on the bus long before systemd has heard that it is ready.
+    user.replace("amuxd/daemon.py", READY, f"        await asyncio.sleep(1)\n{READY}")
     said = user.make("install").stdout
     assert user.installed() == FILES | ENABLED | {STAMP}
     assert "is not in your PATH" in said
