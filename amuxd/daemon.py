@@ -68,11 +68,15 @@ def main() -> None:
     if sys.argv[1:]:
         print("amuxd: it takes no arguments but --version; systemctl --user start amuxd", file=sys.stderr)
         raise SystemExit(0 if sys.argv[1:] in (["--help"], ["-h"]) else 2)
-    paths.ensure_private(paths.state_directory())
-    log = Log(paths.daemon_log())
+    try:
+        paths.ensure_private(paths.state_directory())
+        log = Log(paths.daemon_log())
+    except OSError as error:
+        print(f"amuxd: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
     try:
         asyncio.run(Daemon(log).run())
-    except CannotServe as error:
+    except (CannotServe, paths.Unsafe) as error:
         logger.error("%s", error)
         raise SystemExit(1) from None
     except Exception:

@@ -1,7 +1,9 @@
 """Where everything lives. The CLI and the daemon agree because both ask here."""
 
+import contextlib
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,10 @@ WORKSPACES_PATH = MANAGER_PATH + "/workspaces"
 MANAGER_INTERFACE = "org.amux.Amux1.Manager"
 SESSION_INTERFACE = "org.amux.Amux1.Session"
 WORKSPACE_INTERFACE = "org.amux.Amux1.Workspace"
+
+
+class Unsafe(OSError):
+    """A place that others could reach into; the message is one sentence for a person."""
 
 
 def _directory(variable: str, fallback: Path) -> Path:
@@ -36,10 +42,25 @@ def daemon_log() -> Path:
 
 def runtime_base() -> Path:
     standard = Path(f"/run/user/{os.getuid()}")
-    if not standard.is_dir():
-        # No login manager made one: ours is private because ensure_private checks it.
-        standard = Path(os.environ.get("TMPDIR", "/tmp")) / f"amux-{os.getuid()}"
-    return _directory("XDG_RUNTIME_DIR", standard)
+    base = _directory("XDG_RUNTIME_DIR", standard)
+    if base == standard and not standard.is_dir():
+        # No login manager made one.
+        return _private_in_a_place_for_all(_directory("TMPDIR", Path("/tmp")) / f"amux-{os.getuid()}")
+    return base
+
+
+def _private_in_a_place_for_all(directory: Path) -> Path:
+    """Anybody may have made it before us, and would then own the sockets in it."""
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise Unsafe(f"{directory} is not a directory: remove it, or set XDG_RUNTIME_DIR")
+    if status.st_uid != os.getuid():
+        raise Unsafe(f"{directory} belongs to another user: set XDG_RUNTIME_DIR to a directory of your own")
+    if status.st_mode & 0o022:
+        raise Unsafe(f"{directory} can be written by others: remove it, or set XDG_RUNTIME_DIR")
+    return directory
 
 
 def runtime_directory() -> Path:
@@ -51,7 +72,7 @@ def ensure_private(directory: Path) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if status.st_uid != os.getuid():
-        raise PermissionError(f"{directory} belongs to another user")
+        raise Unsafe(f"{directory} belongs to another user")
     if status.st_mode & 0o077:
         directory.chmod(0o700)
     return directory

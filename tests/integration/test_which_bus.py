@@ -1,7 +1,18 @@
 """Which amuxd a person's amux finds, where the way to the right one is blocked."""
 
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
 from harness.daemon import Amux, Embedded
-from harness.machine import Machine
+from harness.machine import REPOSITORY, Machine
+
+STRANGER, VICTIM = 61001, 61002
 
 
 def test_a_bus_that_is_no_more_does_not_hide_the_real_one(amux: Amux) -> None:
@@ -18,3 +29,69 @@ def test_beside_systemd_no_amuxd_without_units_is_started(machine: Machine) -> N
     assert "knows of no amuxd" in refused.stderr
     assert "systemctl --user start amuxd" in refused.stderr
     assert not machine.outside(stranger.runtime / "bus").exists()
+
+
+@pytest.fixture
+def place_for_all() -> Iterator[Path]:
+    """As /tmp is: everybody may make what is not there yet."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o1777)
+    yield place
+    shutil.rmtree(place)
+
+
+def as_victim(module: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Of a user whom no login manager gave a runtime directory."""
+    environment = {"PATH": os.defpath, "TMPDIR": str(place), "HOME": str(place / "home")}
+    environment |= {"PYTHONPATH": f"{REPOSITORY}:{':'.join(sys.path[1:])}", "PYTHONDONTWRITEBYTECODE": "1"}
+    (place / "home").mkdir(exist_ok=True)
+    os.chown(place / "home", VICTIM, VICTIM)
+    # This Python may lie where only root may look.
+    read_all = "+dac_read_search"
+    user = ["setpriv", f"--reuid={VICTIM}", f"--regid={VICTIM}", "--clear-groups"]
+    user += [f"--inh-caps={read_all}", f"--ambient-caps={read_all}"]
+    command = [*user, sys.executable, "-m", module, *(["ls"] if module == "amuxd.cli" else [])]
+    return subprocess.run(
+        command, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def made_by_stranger(planted: Path) -> None:
+    planted.mkdir(mode=0o777)
+    os.chown(planted, STRANGER, STRANGER)
+
+
+def linked_by_stranger(planted: Path) -> None:
+    (planted.parent / "elsewhere").mkdir()
+    os.chown(planted.parent / "elsewhere", VICTIM, VICTIM)
+    planted.symlink_to("elsewhere")
+    os.chown(planted, STRANGER, STRANGER, follow_symlinks=False)
+
+
+def open_to_all(planted: Path) -> None:
+    planted.mkdir()
+    planted.chmod(0o777)
+    os.chown(planted, VICTIM, VICTIM)
+
+
+@pytest.mark.parametrize("module", ["amuxd.cli", "amuxd"])
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        (made_by_stranger, "belongs to another user"),
+        (linked_by_stranger, "is not a directory"),
+        (Path.touch, "is not a directory"),
+        (open_to_all, "can be written by others"),
+    ],
+)
+def test_a_runtime_directory_that_others_reach_into_is_refused(
+    place_for_all: Path, plant: Callable[[Path], None], why: str, module: str
+) -> None:
+    planted = place_for_all / f"amux-{VICTIM}"
+    plant(planted)
+    refused = as_victim(module, place_for_all)
+    assert refused.returncode == 1
+    [line] = refused.stderr.splitlines()
+    assert f"{planted} {why}" in line
+    assert not (planted / "amux").exists()
+    assert not (place_for_all / "elsewhere/amux").exists()
