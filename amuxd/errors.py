@@ -62,6 +62,8 @@ class LaunchFailed(AmuxError):
 
 
 class Busy(AmuxError):
+    """Nothing was begun, and nothing is wrong: the same can be asked again in a moment."""
+
     name = "Busy"
 
 

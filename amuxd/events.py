@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from amuxd import attention
-from amuxd.errors import AmuxError, Busy, Internal, InvalidArgument, InvalidTransition, NoSuchSession
+from amuxd.errors import AmuxError, Busy, InvalidArgument, InvalidTransition, NoSuchSession
 from amuxd.peers import Garbage, Peer
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
 from amuxd.store import StoreError
+from amuxd.supervisor import not_written
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class Events:
         except AmuxError as error:
             peer.refuse(error)
         except StoreError as error:
-            peer.refuse(Internal(f"it could not be written: {error}"))
+            peer.refuse(not_written(f"it could not be written: {error}", error))
 
     async def _subscribe(self, peer: Peer, _request: dict[str, Any]) -> None:
         # What is not sent yet is in the present state that it gets.

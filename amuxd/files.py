@@ -19,13 +19,17 @@ class StoreError(Exception):
     """The change did not reach the disk, and nothing was changed."""
 
 
+class Locked(StoreError):
+    """Another process keeps the lock; later it may not."""
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     try:
         lock = FileLock(str(directory / ".lock"), timeout=LOCK_TIMEOUT)
         lock.acquire(poll_interval=0.01)
     except Timeout:
-        raise StoreError(f"{directory} has been locked by another process for {LOCK_TIMEOUT:.0f} s") from None
+        raise Locked(f"{directory} has been locked by another process for {LOCK_TIMEOUT:.0f} s") from None
     except OSError as error:
         raise StoreError(f"{directory} cannot be locked: {error.strerror}") from error
     try:

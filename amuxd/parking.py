@@ -12,7 +12,7 @@ from amuxd.logs import size_of
 from amuxd.registry import Entry, Waking
 from amuxd.states import Liveness, State, Transition
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, impossible, now
+from amuxd.supervisor import AMUXD, impossible, not_written, now
 
 if TYPE_CHECKING:
     from amuxd.runs import Runs
@@ -46,7 +46,7 @@ class Parking:
         try:
             await self._runs.supervisor.amend(entry, *_PROPERTIES, parked=True, parked_at=now())
         except StoreError as error:
-            raise Internal(f"{entry.session.name} is not parked: {error}") from error
+            raise not_written(f"{entry.session.name} is not parked: {error}", error) from error
         try:
             await self._runs.end_processes(entry, self._runs.grace_of(entry))
         except Exception as error:
@@ -111,7 +111,7 @@ class Parking:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
             await self._runs.tear_down(entry)
-            raise Internal(f"{name} stays parked: {error}") from error
+            raise not_written(f"{name} stays parked: {error}", error) from error
         entry.used_at = now()
         entry.waking = Waking(asyncio.get_running_loop().time(), before)
         self._runs.take_home(entry, home)

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from amuxd import attention
 from amuxd.agents import Agent
-from amuxd.errors import AmuxError, Internal, InvalidTransition
+from amuxd.errors import AmuxError, Busy, Internal, InvalidTransition
+from amuxd.files import Locked
 from amuxd.logs import last_lines, size_of
 from amuxd.records import HistoryEntry, RunState, Session, certificate_in
 from amuxd.registry import Entry, Registry
@@ -278,7 +279,7 @@ class Supervisor:
         try:
             await self.on_disk(self.store.create, session, state, line)
         except StoreError as error:
-            raise Internal(str(error)) from error
+            raise not_written(str(error), error) from error
         entry = Entry(session, state, agent=agent, checked_at=at)
         self.registry.add(entry)
         logger.info("%s: created", session.name, extra={"AMUX_SESSION": entry.id, "AMUX_STATE": "created"})
@@ -290,7 +291,7 @@ class Supervisor:
         try:
             await self.on_disk(self.store.remove, entry.id)
         except StoreError as error:
-            raise Internal(str(error)) from error
+            raise not_written(str(error), error) from error
         self.registry.discard(entry)
         logger.info("%s: removed", entry.session.name, extra={"AMUX_SESSION": entry.id})
         for listener in self._listeners:
@@ -303,7 +304,7 @@ class Supervisor:
         except Conflict as conflict:
             raise impossible(entry, verb) from conflict
         except StoreError as error:
-            raise Internal(f"{entry.session.name} stays {entry.state.state}: {error}") from error
+            raise not_written(f"{entry.session.name} stays {entry.state.state}: {error}", error) from error
 
     async def certify(self, entry: Entry) -> None:
         if entry.certificate is None or entry.certificate.complete:
@@ -332,6 +333,10 @@ class Supervisor:
     async def _certify_later(self, entry: Entry) -> None:
         await asyncio.sleep(RETRY_PAUSE)
         await self.certify(entry)
+
+
+def not_written(told: str, error: StoreError) -> AmuxError:
+    return Busy(told) if isinstance(error, Locked) else Internal(told)
 
 
 _TARGETS = {

@@ -156,8 +156,9 @@ def _interfaces() -> Iterator[str]:
     yield ".SH ERRORS"
     yield from _paragraphs(
         "Errors are named org.amux.Amux1.Error. and what is the matter: " + ", ".join(_error_names()) + ". "
-        "The message is a sentence for a person. Calls to what does not exist, or with arguments of other "
-        "types, are answered with the standard errors of org.freedesktop.DBus.Error."
+        "The message is a sentence for a person. After Busy nothing was begun: the same can be asked again "
+        "in a moment. Calls to what does not exist, or with arguments of other types, are answered with the "
+        "standard errors of org.freedesktop.DBus.Error."
     )
     yield ".SH EXAMPLES"
     yield from _example(

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import AmuxError, Internal
+from ..errors import AmuxError, Busy, Internal
 from ..paths import MANAGER_PATH
 from .connection import Bus
 from .interface import Interface, Method, introspection, snake
@@ -98,7 +98,7 @@ class Server:
         if implementation is None:
             return method, self._standard(call.path, call.member), call.body
         if self._stopping and call.member not in self._still_answered:
-            raise Internal(STOPPING)
+            raise Busy(STOPPING)
         return method, getattr(implementation, snake(call.member)), to_python(call.signature, call.body)
 
     def _interface_of(self, call: Call) -> tuple[Interface, Implementation | None]:
@@ -148,6 +148,7 @@ class Server:
         elif isinstance(error, AmuxError):
             self._bus.error(call, error.bus_name, str(error))
         elif isinstance(error, asyncio.CancelledError):
+            # It had begun, and may go on under the next amuxd: it is not for the caller to ask again.
             self._bus.error(call, Internal().bus_name, STOPPING)
         else:
             logger.error("%s failed for %s", call.member, call.sender, exc_info=error)

@@ -38,6 +38,7 @@ ERROR = "org.freedesktop.DBus.Error."
 MACHINE_ID = Path("/etc/machine-id").read_text().strip() if Path("/etc/machine-id").exists() else ""
 LOG_CONTROL = "/org/freedesktop/LogControl1"
 INTERNAL = "org.amux.Amux1.Error.Internal"
+BUSY = "org.amux.Amux1.Error.Busy"
 
 [TEST_INTERFACE] = parse("""
 <node>
@@ -394,7 +395,7 @@ async def test_running_handlers_may_end(bus_daemon: BusDaemon, client: Client) -
         await service.item.waiting.wait()
         drained = asyncio.create_task(service.server.drain(20))
         late = await service.call("Nothing")
-        assert (error_name(late), late.body) == (INTERNAL, ("amuxd is stopping",))
+        assert (error_name(late), late.body) == (BUSY, ("amuxd is stopping",))
         assert not drained.done()
         service.item.go_on.set()
         await drained
