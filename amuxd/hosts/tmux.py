@@ -172,7 +172,8 @@ class Terminal:
         self.socket = socket
 
     def attach_command(self) -> list[str]:
-        return [self._tmux, "-S", str(self.socket), "attach-session", "-t", PANE]
+        # -N here too: one that comes too late would leave the socket of a server that nobody looks after.
+        return [self._tmux, "-N", "-S", str(self.socket), "attach-session", "-t", PANE]
 
     async def run(self, *arguments: str, text: str | None = None, deadline: float = DEADLINE) -> str:
         # -N: asking must never start a server.

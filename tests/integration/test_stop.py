@@ -174,6 +174,18 @@ def test_a_terminal_that_somebody_looks_at_outlives_the_end_until_they_go(anywhe
     until(lambda: not list(members(anywhere, session)))
 
 
+def test_who_attaches_too_late_leaves_nothing(anywhere: Client) -> None:
+    session = anywhere.create(ENDLESS)
+    ready(session)
+    command = session.call("AttachCommand")
+    session.stop()
+    assert_nothing_is_left(anywhere, session)
+    with Terminal(anywhere.machine, command) as terminal:
+        terminal.expect("error connecting")
+        terminal.wait()
+    assert_nothing_is_left(anywhere, session)
+
+
 def test_stop_is_not_possible_of_what_does_not_run(amux: Amux) -> None:
     created = amux.create(ENDLESS, start=False)
     ended = amux.create(["true"])
