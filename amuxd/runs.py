@@ -434,11 +434,16 @@ class Runs:
         entry.attached = await self._count_attached(entry)
         entry.used_at = now()
         self.supervisor.changed(entry, "Attached")
-        used = entry.attached or entry.id in self._open_shells
-        if entry.keeps_terminal and not used and not entry.operation.locked():
+        if self._keeps_in_vain(entry):
             async with entry.operation:
-                await self.tear_down(entry)
-                self.supervisor.changed(entry, "HostAlive")
+                # What was done to it meanwhile may have needed its terminal, or ended it.
+                if self._keeps_in_vain(entry):
+                    await self.tear_down(entry)
+                    self.supervisor.changed(entry, "HostAlive")
+
+    def _keeps_in_vain(self, entry: Entry) -> bool:
+        """Nobody looks at the terminal that was kept for who did."""
+        return entry.keeps_terminal and not entry.attached and entry.id not in self._open_shells
 
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""

@@ -175,11 +175,11 @@ class Units:
         path: str = (await self._call(member, signature, *body))[0]
         if path in self._finished:
             return self._finished.pop(path)
-        job: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._jobs[path] = job
+        # systemd answers who asks for the same once more with the job that there is.
+        job = self._jobs.setdefault(path, asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout(JOB_DEADLINE):
-                return await job
+                return await asyncio.shield(job)
         except TimeoutError:
             return "timeout"
         finally:

@@ -505,3 +505,25 @@ async def test_how_systemd_tells_of_a_terminal_server_that_ended(
     finally:
         bus.close()
         systemd.close()
+
+
+@in_loop
+async def test_who_stops_a_unit_that_is_being_stopped_waits_for_the_same_end(bus_daemon: BusDaemon) -> None:
+    systemd = BusClient(bus_daemon.address)
+    bus = await Bus.connect(bus_daemon.address)
+    try:
+        systemd.answers("Subscribe")
+        systemd.answers("StopUnit", "o", ("/job/8",))
+        systemd.request_name(units.SYSTEMD)
+        enclosure = units.Units(bus)
+        await enclosure.begin()
+        both = asyncio.gather(enclosure.stop("abc"), enclosure.stop("abc"))
+        for _ in ("Subscribe", "StopUnit", "StopUnit"):
+            await asyncio.to_thread(systemd.received.get, timeout=5)
+        over = (8, "/job/8", "amux-abc.service", "done")
+        systemd.signal(units.PATH, units.MANAGER, "JobRemoved", "uoss", over)
+        async with asyncio.timeout(5):
+            await both
+    finally:
+        bus.close()
+        systemd.close()
