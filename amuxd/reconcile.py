@@ -148,7 +148,7 @@ async def _look(runs: Runs, entry: Entry) -> None:
 
 async def _stop_again(runs: Runs, entry: Entry) -> None:
     async with entry.operation:
-        await runs.bring_down(entry, runs.grace_of(entry))
+        await runs.bring_down(entry)
 
 
 async def sweep_forever(runs: Runs) -> None:

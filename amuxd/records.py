@@ -86,6 +86,8 @@ class RunState:
     changed_for: str = ""
     workspace_id: str = ""
     started_at: int = 0
+    # Until when a stop waits, in microseconds on the clock of this boot: another amuxd may have to keep it.
+    stop_by: int = 0
     command: Process | None = None
     server: Process | None = None
     last_activity_hash: int = 0

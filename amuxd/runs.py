@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -188,16 +189,25 @@ class Runs:
                 await self.tear_down(entry)
                 self.supervisor.changed(entry, "Attached", "HostAlive")
                 return
-            await self.supervisor.request(
-                entry, states.StopRequested(), "stop", USER, parked=False, parked_at=0
-            )
-            await self.bring_down(entry, self.grace_of(entry) if grace is None else grace)
+            await self._request_stop(entry, self.grace_of(entry) if grace is None else grace)
+            await self.bring_down(entry)
 
-    async def bring_down(self, entry: Entry, grace: float) -> None:
+    async def _request_stop(self, entry: Entry, grace: float) -> None:
+        stop_by = int((time.monotonic() + grace) * 1e6)
+        await self.supervisor.request(
+            entry, states.StopRequested(), "stop", USER, parked=False, parked_at=0, stop_by=stop_by
+        )
+
+    def _grace_left(self, entry: Entry) -> float:
+        if not entry.state.stop_by:
+            return self.grace_of(entry)
+        return max(0.0, entry.state.stop_by / 1e6 - time.monotonic())
+
+    async def bring_down(self, entry: Entry) -> None:
         """From stopping to stopped: the command first, then everything that is left."""
         end = End()
         try:
-            end = await self.end_processes(entry, grace)
+            end = await self.end_processes(entry, self._grace_left(entry))
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
             await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
@@ -247,8 +257,8 @@ class Runs:
                     raise InvalidTransition(
                         f"{entry.session.name} is {entry.state.state}: stop it first, or force its removal"
                     )
-                await self.supervisor.request(entry, states.StopRequested(), "stop", USER)
-                await self.bring_down(entry, self.grace_of(entry))
+                await self._request_stop(entry, self.grace_of(entry))
+                await self.bring_down(entry)
             await self.discard(entry)
 
     async def discard(self, entry: Entry) -> None:

@@ -251,16 +251,24 @@ def test_a_stop_that_was_half_way_comes_to_its_end(amux: Amux) -> None:
         assert history(other)[-1][0] == "stopped"
 
 
-def test_a_session_being_stopped_while_amuxd_is_killed(amux: Amux) -> None:
+@pytest.mark.parametrize("restart", RESTARTS)
+@pytest.mark.parametrize("usual", ["0.1s", "10m"])
+def test_a_stop_keeps_its_deadline_over_a_restart(
+    amux: Amux, usual: str, restart: Callable[[Amux], None]
+) -> None:
+    amux.config.parent.mkdir(parents=True, exist_ok=True)
+    amux.config.write_text(f'[sessions]\nstop_grace = "{usual}"\n')
     session = amux.create(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"])
     ready(session)
-    stop = [session.path, session.interface, "Stop", "a{sv}", "1", "grace", "d", "60"]
+    grace = 12
+    stop = [session.path, session.interface, "Stop", "a{sv}", "1", "grace", "d", str(grace)]
     amux.machine.popen(["busctl", "--user", "call", BUS_NAME, *stop])
     until(lambda: state_of(amux, session)["state"] == "stopping")
-    amux.config.parent.mkdir(parents=True, exist_ok=True)
-    amux.config.write_text("[sessions]\nstop_grace = 0.2\n")
-    back_after_kill(amux)
-    assert session.wait_state("stopped", timeout=20) == "stopped"
+    restart(amux)
+    assert session.wait_state("stopped", timeout=60) == "stopped"
+    assert session.get("Reason") == "stopped; killed by SIGKILL"
+    (begun, *_), (over, *_) = session.call("History")[-2:]
+    assert grace <= (over - begun) / 1e6 < 4 * grace
     assert commands(amux, "sleep 1000") == []
 
 

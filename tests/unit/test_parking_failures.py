@@ -185,7 +185,7 @@ def test_one_that_ended_as_it_was_stopped_is_stopped(tmp_path: Path) -> None:
             await entry.ended.wait()
             # Its end waits for us, who stop it.
             await world.supervisor.apply(entry, StopRequested(), "user")
-            await world.runs.bring_down(entry, 1)
+            await world.runs.bring_down(entry)
         await world.runs.parking.stay(entry)
         assert entry.state.state is State.STOPPED
         assert not entry.parked
