@@ -1,14 +1,13 @@
 """Brings what the disk says together with what is alive: at the start, and now and then as a net."""
 
 import asyncio
-import contextlib
 import logging
 import select
 from collections.abc import Mapping
 
 from amuxd import attention, states
 from amuxd.agents import Agent
-from amuxd.errors import AmuxError, LaunchFailed
+from amuxd.errors import AmuxError
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import last_written
 from amuxd.registry import Entry, NotReadable
@@ -88,7 +87,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
                 runs.supervisor.spawn(_take_place(runs, entry))
                 return
             await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
-            runs.supervisor.spawn(_start_again(runs, entry))
+            runs.supervisor.spawn(runs.begin_where_it_was_left(entry))
     elif entry.state.parked and state in {State.RUNNING, State.SUSPENDED}:
         await runs.parking.found(entry)
     elif entry.state.boot_id != runs.supervisor.boot_id:
@@ -101,7 +100,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
     elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.
         await runs.host.tear_down(entry.id, at_once=True)
-        runs.supervisor.spawn(_start_again(runs, entry))
+        runs.supervisor.spawn(runs.begin_where_it_was_left(entry))
     else:
         await _look(runs, entry)
 
@@ -112,12 +111,6 @@ async def _take_place(runs: Runs, entry: Entry) -> None:
         await runs.start(entry)
     except AmuxError as error:
         logger.error("%s was not started again: %s", entry.session.name, error)
-
-
-async def _start_again(runs: Runs, entry: Entry) -> None:
-    async with entry.operation:
-        with contextlib.suppress(LaunchFailed):
-            await runs.bring_up(entry)
 
 
 async def _look(runs: Runs, entry: Entry) -> None:
@@ -133,7 +126,7 @@ async def _look(runs: Runs, entry: Entry) -> None:
             runs.take_home(entry, home)
             runs.attachment_changed(entry.id)
             if entry.state.state is State.STOPPING:
-                runs.supervisor.spawn(_stop_again(runs, entry))
+                runs.supervisor.spawn(runs.stop_where_it_was_left(entry))
         case Ended(end=end):
             await runs.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
             runs.settle_if_ended(entry)
@@ -144,11 +137,6 @@ async def _look(runs: Runs, entry: Entry) -> None:
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.looked_in_vain = True
-
-
-async def _stop_again(runs: Runs, entry: Entry) -> None:
-    async with entry.operation:
-        await runs.bring_down(entry)
 
 
 async def sweep_forever(runs: Runs) -> None:
@@ -167,7 +155,7 @@ async def sweep(runs: Runs) -> None:
     for entry in runs.supervisor.registry:
         if entry.looked_in_vain:
             async with entry.operation:
-                if entry.looked_in_vain:
+                if entry.looked_in_vain and runs.supervisor.registry.get(entry.id) is entry:
                     await _try_to_reconcile(runs, entry)
 
 

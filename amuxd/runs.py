@@ -257,9 +257,32 @@ class Runs:
                     raise InvalidTransition(
                         f"{entry.session.name} is {entry.state.state}: stop it first, or force its removal"
                     )
-                await self._request_stop(entry, self.grace_of(entry))
-                await self.bring_down(entry)
+                await self._end(entry)
             await self.discard(entry)
+
+    async def _end(self, entry: Entry) -> None:
+        """Whoever holds the operation finds starting or stopping only what an amuxd before this one began."""
+        if entry.state.state is State.STARTING:
+            with contextlib.suppress(LaunchFailed):
+                await self._give_up(entry, "it was removed first")
+            return
+        if entry.state.state is not State.STOPPING:
+            await self._request_stop(entry, self.grace_of(entry))
+        await self.bring_down(entry)
+
+    async def begin_where_it_was_left(self, entry: Entry) -> None:
+        async with entry.operation:
+            if self._is_left(entry, State.STARTING):
+                with contextlib.suppress(LaunchFailed):
+                    await self.bring_up(entry)
+
+    async def stop_where_it_was_left(self, entry: Entry) -> None:
+        async with entry.operation:
+            if self._is_left(entry, State.STOPPING):
+                await self.bring_down(entry)
+
+    def _is_left(self, entry: Entry, state: State) -> bool:
+        return self.supervisor.registry.get(entry.id) is entry and entry.state.state is state
 
     async def discard(self, entry: Entry) -> None:
         """Whoever calls holds the operation of a session of which nothing lives."""

@@ -73,6 +73,8 @@ class Units:
             # One process killed for memory must not end the others.
             ["OOMPolicy", Typed("s", "continue")],
             ["CollectMode", Typed("s", "inactive-or-failed")],
+            # amuxd is ordered after it, and must not wait long for one that hangs as it begins.
+            ["TimeoutStartUSec", Typed("t", int(JOB_DEADLINE * 1e6))],
             ["TimeoutStopUSec", Typed("t", int(LEFTOVERS_GRACE * 1e6))],
             ["SendSIGHUP", Typed("b", True)],
             # At shutdown amuxd is stopped first and marks the sessions suspended; only then do they end.

@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import os
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,6 +220,54 @@ def test_who_stops_and_what_ends_by_itself_agree(amux: Amux) -> None:
                 lambda event, path=later.path: event.member == "InterfacesAdded" and event.body[0] == path
             )
             assert len(events.named("SessionExited")) == 1
+
+
+SLOW_TMUX = """#!/bin/sh
+case "$*" in *start-server*) read word <{gate} ;; esac
+exec /usr/bin/tmux "$@"
+"""
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_one_that_is_still_starting_is_removed(amux: Amux, restart: bool) -> None:
+    """It is waited for, and nothing of it is left."""
+    programs = amux.machine.temporary / "slow"
+    programs.mkdir()
+    gate = programs / "gate"
+    os.mkfifo(gate)
+    (programs / "tmux").write_text(SLOW_TMUX.format(gate=gate))
+    (programs / "tmux").chmod(0o755)
+    conf = amux.machine.outside(amux.machine.runtime) / "systemd/user/amuxd.service.d/slow.conf"
+    conf.parent.mkdir()
+    conf.write_text(f"[Service]\nEnvironment=PATH={programs}:/usr/bin:/bin\n")
+    amux.machine.systemctl("daemon-reload")
+    amux.restart()
+    try:
+        amux.popen("run", "-n", "slow", "--", "sleep", "2000", stderr=subprocess.DEVNULL)
+        session = until(lambda: next((amux.session(id) for id in amux.sessions()), None))
+        session.wait_state("starting")
+        if restart:
+            unit = f"amux-{session.id}.service"
+            until(lambda: amux.machine.systemctl("is-active", unit, check=False) == "activating")
+            amux.kill()
+            # systemd starts amuxd once the unit has begun, or failed to.
+            limit = amux.machine.systemctl("show", "--property=TimeoutStartUSec", unit)
+            assert limit == "TimeoutStartUSec=30s"
+            gate.write_text("go\n")
+            session.wait_state("starting", timeout=20)
+        removing = amux.popen("rm", "-f", "slow", stdout=subprocess.PIPE)
+        gate.write_text("go\n")
+        assert removing.wait(60) == 0
+        assert amux.sessions(archived=("b", True)) == {}
+        assert sleepers(amux) == []
+        assert [path.name for path in (amux.state / "sessions").iterdir() if path.is_dir()] == []
+        assert list(amux.machine.outside(amux.runtime / "tmux").iterdir()) == []
+        assert amux.machine.systemctl("list-units", "--all", "--no-legend", "amux-*.service") == ""
+    finally:
+        conf.unlink()
+        conf.parent.rmdir()
+        amux.machine.systemctl("daemon-reload")
+        shutil.rmtree(programs)
 
 
 def test_kill_sends_a_signal_and_changes_nothing_by_itself(anywhere: Client) -> None:
