@@ -58,23 +58,28 @@ class End:
     out_of_memory: bool = False
     memory_limit: str = ""
     terminal_died: str = ""
+    unit_stopped: bool = False
     not_started: str = ""
 
     @property
     def known(self) -> bool:
         return any(x is not None for x in (self.code, self.signal)) or bool(
-            self.terminal_died or self.not_started
+            self.terminal_died or self.unit_stopped or self.not_started
         )
 
     @property
     def success(self) -> bool:
-        return self.code == 0 and not (self.out_of_memory or self.terminal_died or self.not_started)
+        besides = self.out_of_memory or self.terminal_died or self.unit_stopped or self.not_started
+        return self.code == 0 and not besides
 
     def describe(self) -> str:
         if self.not_started:
             return f"could not start: {self.not_started}"
         if self.out_of_memory:
             return f"out of memory (limit {self.memory_limit})" if self.memory_limit else "out of memory"
+        if self.unit_stopped:
+            # By whose hand is not known: a person's systemctl, or a logout. Not by amux, or it were stopped.
+            return "its unit was stopped through systemd"
         if self.terminal_died:
             return f"terminal server died ({self.terminal_died})"
         if self.signal is not None:

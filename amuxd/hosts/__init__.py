@@ -67,6 +67,7 @@ class ServerEnd:
 
     how: str = ""
     out_of_memory: bool = False
+    unit_stopped: bool = False
 
 
 class Enclosure(Protocol):

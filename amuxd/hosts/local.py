@@ -304,6 +304,8 @@ class LocalHost:
         if server.out_of_memory:
             limit = _limit(session)
             return End(end.code, end.signal, end.core_dumped, out_of_memory=True, memory_limit=limit)
+        if server.unit_stopped:
+            return End(end.code, end.signal, end.core_dumped, unit_stopped=True)
         how = server.how
         if not how:
             await _readable_within(home.server_fd, STATUS_DEADLINE)

@@ -132,9 +132,9 @@ class Units:
             async with asyncio.timeout(LEFTOVERS_GRACE * 2):
                 await seen.over.wait()
         if seen.result == "oom-kill":
-            return ServerEnd("", out_of_memory=True)
+            return ServerEnd(out_of_memory=True)
         if seen.stopped:
-            return ServerEnd("its unit was stopped")
+            return ServerEnd(unit_stopped=True)
         if seen.code == 0:
             return ServerEnd("")
         if seen.code == _CLD_EXITED:

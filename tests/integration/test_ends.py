@@ -329,7 +329,7 @@ def test_the_unit_is_stopped_from_outside(amux_everywhere: Amux, attempt: int) -
         facts = ended(session)
         assert certified(amux, events, session, facts) == ["ready"]
         assert facts["State"] == "failed"
-        assert facts["Reason"] == "terminal server died (its unit was stopped)"
+        assert facts["Reason"] == "its unit was stopped through systemd"
 
 
 def test_the_terminal_server_is_killed_without_systemd(embedded: Embedded) -> None:
@@ -475,7 +475,7 @@ SYSTEMD_UNIT = "/org/freedesktop/systemd1/unit/amux_2dabc_2eservice"
                 {"ActiveState": ("s", "deactivating"), "Job": ("(uo)", (7, "/job/7"))},
                 {"ExecMainCode": ("i", 1), "ExecMainStatus": ("i", 0)},
             ],
-            "its unit was stopped",
+            "stopped",
         ),
     ],
 )
@@ -500,8 +500,8 @@ async def test_how_systemd_tells_of_a_terminal_server_that_ended(
         asked = asyncio.create_task(enclosure.server_end("abc"))
         for changed in (*told, last):
             systemd.signal(SYSTEMD_UNIT, units.PROPERTIES, "PropertiesChanged", "sa{sv}as", ("", changed, []))
-        out_of_memory = wanted == "memory"
-        assert await asked == ServerEnd("" if out_of_memory else wanted, out_of_memory=out_of_memory)
+        others = {"memory": ServerEnd(out_of_memory=True), "stopped": ServerEnd(unit_stopped=True)}
+        assert await asked == others.get(wanted, ServerEnd(wanted))
     finally:
         bus.close()
         systemd.close()

@@ -35,6 +35,7 @@ ends = st.builds(
     out_of_memory=st.booleans(),
     memory_limit=words,
     terminal_died=words,
+    unit_stopped=st.booleans(),
     not_started=words,
 )
 any_record: st.SearchStrategy[Any] = st.one_of(

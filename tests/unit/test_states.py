@@ -42,6 +42,7 @@ ends = st.builds(
     out_of_memory=st.booleans(),
     memory_limit=st.sampled_from(["", "4G"]),
     terminal_died=st.sampled_from(["", "SIGKILL"]),
+    unit_stopped=st.booleans(),
 )
 liveness = st.sampled_from(Liveness)
 facts = st.one_of(
@@ -156,6 +157,8 @@ def test_every_legal_transition_is_reached_by_some_fact() -> None:
             State.FAILED,
             "terminal server died (SIGKILL)",
         ),
+        (End(signal="SIGTERM", unit_stopped=True), State.FAILED, "its unit was stopped through systemd"),
+        (End(code=0, unit_stopped=True), State.FAILED, "its unit was stopped through systemd"),
         (End(), State.FAILED, "ended, and how is not known"),
     ],
 )
