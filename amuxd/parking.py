@@ -102,10 +102,10 @@ class Parking:
         except (LaunchRefused, OSError, StoreError) as error:
             await self._runs.tear_down(entry)
             raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
-        processes = {"command": home.command, "server": home.server}
+        begun = {"command": home.command, "server": home.server, "memory_kills": home.memory_kills}
         try:
             await self._runs.supervisor.amend(
-                entry, *_PROPERTIES, parked=False, parked_at=0, resuming=True, **processes
+                entry, *_PROPERTIES, parked=False, parked_at=0, resuming=True, **begun
             )
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.

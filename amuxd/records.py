@@ -90,6 +90,8 @@ class RunState:
     stop_by: int = 0
     command: Process | None = None
     server: Process | None = None
+    # How many of its processes the kernel had killed for memory, when amuxd last looked.
+    memory_kills: int = 0
     last_activity_hash: int = 0
     last_activity_at: int = 0
     last_checked_at: int = 0

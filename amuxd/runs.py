@@ -154,6 +154,7 @@ class Runs:
                 AMUXD,
                 command=home.command,
                 server=home.server,
+                memory_kills=home.memory_kills,
                 started_at=now(),
                 conversation_id=conversation,
             )
@@ -491,7 +492,10 @@ class Runs:
         if home is not None and entry.ended.is_set() and not entry.parked:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
-        await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD)
+        kills = entry.state.memory_kills
+        if home is not None and not processes.is_dying(home.command):
+            kills = self.host.memory_kills(home.server)
+        await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

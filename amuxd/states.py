@@ -64,7 +64,7 @@ class End:
     @property
     def known(self) -> bool:
         return any(x is not None for x in (self.code, self.signal)) or bool(
-            self.terminal_died or self.unit_stopped or self.not_started
+            self.out_of_memory or self.terminal_died or self.unit_stopped or self.not_started
         )
 
     @property

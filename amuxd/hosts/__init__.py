@@ -92,6 +92,9 @@ class Enclosure(Protocol):
 
     async def server_end(self, session_id: str) -> ServerEnd: ...
 
+    async def ran_out_of_memory(self, session_id: str) -> bool:
+        """Whether that is how all of it ended, for who did not watch."""
+
 
 class Host(Protocol):
     def unit(self, session_id: str) -> str: ...
@@ -119,6 +122,9 @@ class Host(Protocol):
     async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None: ...
 
     def foresee_kill(self, home: Home) -> None: ...
+
+    def memory_kills(self, server: Process) -> int:
+        """How many of a session's processes the kernel has killed for memory so far."""
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         """Returns when no process is left."""

@@ -48,6 +48,9 @@ class Bare:
     async def server_end(self, session_id: str) -> ServerEnd:
         return ServerEnd("")
 
+    async def ran_out_of_memory(self, session_id: str) -> bool:
+        return False
+
     def _members(self, session_id: str) -> list[psutil.Process]:
         socket = str(self._sockets / f"{session_id}.sock")
         found: dict[int, psutil.Process] = {}

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -231,21 +232,30 @@ class LocalHost:
             return Ended(told)
         command_fd = processes.open_process(state.command)
         if command_fd is None:
-            refusal = self._refusal(session, state.run)
-            return Ended(refusal) if refusal else Gone()
+            if refusal := self._refusal(session, state.run):
+                return Ended(refusal)
+            return await self._gone(session)
         server_fd = processes.open_process(state.server)
         home = Home(state.command, state.server, command_fd, -1 if server_fd is None else server_fd)
         if processes.is_dying(state.command):
             # Nobody reaps it while its terminal stands.
             end = processes.end_of(command_fd, state.command) or End()
             home.close()
-            return Ended(self._refusal(session, state.run) or end if end.code == 127 else end)
+            if end.code == 127 and (refusal := self._refusal(session, state.run)):
+                return Ended(refusal)
+            return Ended(_for_memory(session, end, state.server, state.memory_kills))
         if server_fd is None:
             home.close()
-            return Ended(End(terminal_died="while nobody watched"))
+            gone = await self._gone(session)
+            return gone if isinstance(gone, Ended) else Ended(End(terminal_died="while nobody watched"))
         home.memory_kills = _memory_kills(state.server)
         await self._enclosure.watch(session.id)
         return Alive(home)
+
+    async def _gone(self, session: Session) -> Ended | Gone:
+        if await self._enclosure.ran_out_of_memory(session.id):
+            return Ended(End(out_of_memory=True, memory_limit=_limit(session)))
+        return Gone()
 
     def _refusal(self, session: Session, run: int) -> End | None:
         """What the run itself wrote down of why it never began."""
@@ -274,14 +284,7 @@ class LocalHost:
             return End()
         if end.code == 127 and (refusal := self._refusal(session, run)):
             return refusal
-        if end.signal == "SIGKILL" and _memory_kills(home.server) > home.memory_kills:
-            return End(
-                signal=end.signal,
-                core_dumped=end.core_dumped,
-                out_of_memory=True,
-                memory_limit=_limit(session),
-            )
-        return end
+        return _for_memory(session, end, home.server, home.memory_kills)
 
     async def _server_ends_too(self, session_id: str, home: Home, end: End | None) -> bool:
         if processes.is_dying(home.server):
@@ -383,6 +386,9 @@ class LocalHost:
     def foresee_kill(self, home: Home) -> None:
         """What the kernel killed for memory until now is not what the next signal does."""
         home.memory_kills = _memory_kills(home.server)
+
+    def memory_kills(self, server: Process) -> int:
+        return _memory_kills(server)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._close_gate(session_id)
@@ -510,6 +516,13 @@ async def _readable_within(fd: int, deadline: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _for_memory(session: Session, end: End, server: Process, kills_before: int) -> End:
+    """The kernel kills for want of memory with the signal that anybody may send."""
+    if end.signal == "SIGKILL" and _memory_kills(server) > kills_before:
+        return replace(end, out_of_memory=True, memory_limit=_limit(session))
+    return end
 
 
 def _memory_kills(server: Process) -> int:

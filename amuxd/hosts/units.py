@@ -25,6 +25,8 @@ JOB_DEADLINE = 30.0
 # Time for what is left of a session to end by itself, after its command had its own grace.
 LEFTOVERS_GRACE = 5.0
 
+OUT_OF_MEMORY = "oom-kill"
+
 _ENDED = {"inactive", "failed"}
 _CLD_EXITED = 1
 
@@ -113,16 +115,19 @@ class Units:
                 raise
 
     async def is_ending(self, session_id: str) -> bool:
-        return await self._active_state(session_id) in {*_ENDED, "deactivating"}
+        return await self._told(session_id, UNIT, "ActiveState", "inactive") in {*_ENDED, "deactivating"}
 
-    async def _active_state(self, session_id: str) -> str:
-        """Empty where systemd does not tell."""
+    async def ran_out_of_memory(self, session_id: str) -> bool:
+        return await self._told(session_id, SERVICE, "Result", "") == OUT_OF_MEMORY
+
+    async def _told(self, session_id: str, interface: str, name: str, of_none: str) -> str:
+        """A property of the unit, or what stands for it where there is none; empty: systemd does not tell."""
         try:
             path = _path_of(self.unit(session_id))
-            (state,) = await self._bus.call(SYSTEMD, path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState"))
+            (value,) = await self._bus.call(SYSTEMD, path, PROPERTIES, "Get", "ss", (interface, name))
         except BusError as error:
-            return "inactive" if error.name.endswith((".NoSuchUnit", ".UnknownObject")) else ""
-        return str(state)
+            return of_none if error.name.endswith((".NoSuchUnit", ".UnknownObject")) else ""
+        return str(value)
 
     async def server_end(self, session_id: str) -> ServerEnd:
         seen = self._seen.get(self.unit(session_id))
@@ -131,7 +136,7 @@ class Units:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEFTOVERS_GRACE * 2):
                 await seen.over.wait()
-        if seen.result == "oom-kill":
+        if seen.result == OUT_OF_MEMORY:
             return ServerEnd(out_of_memory=True)
         if seen.stopped:
             return ServerEnd(unit_stopped=True)

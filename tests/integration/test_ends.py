@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from harness.waiting import until
 
 from amuxd import processes
 from amuxd.bus.connection import Bus
-from amuxd.hosts import Home, ServerEnd, local, units
+from amuxd.hosts import Ended, Gone, Home, ServerEnd, local, units
 from amuxd.hosts.bare import Bare
-from amuxd.records import Limits, Process
+from amuxd.records import Limits, Process, RunState
 from amuxd.records import Session as Record
-from amuxd.states import End
+from amuxd.states import End, State
 from amuxd.store import Store
 
 ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
@@ -454,6 +455,11 @@ def test_killed_for_memory_as_the_kernel_counts_it(tmp_path: Path, monkeypatch: 
         assert told.describe() == "out of memory (limit 4G)"
         assert (told.signal, told.out_of_memory) == ("SIGKILL", True)
         home.close()
+        # The same for an amuxd that was away when it happened, and knows what was counted before.
+        standing = RunState("abc", State.SUSPENDED, 1, 1, 1, "", "", command=command, server=living)
+        aware, later = replace(standing, memory_kills=1), replace(standing, memory_kills=2)
+        assert asyncio.run(host.find(record, aware)) == Ended(told)
+        assert asyncio.run(host.find(record, later)) == Ended(End(signal="SIGKILL", core_dumped=False))
     finally:
         for process in (child, server):
             process.kill()
@@ -527,3 +533,34 @@ async def test_who_stops_a_unit_that_is_being_stopped_waits_for_the_same_end(bus
     finally:
         bus.close()
         systemd.close()
+
+
+@pytest.mark.parametrize(
+    ("result", "wanted"),
+    [("oom-kill", End(out_of_memory=True, memory_limit="4G")), ("signal", None)],
+)
+@in_loop
+async def test_all_of_a_unit_ran_out_of_memory_while_nobody_watched(
+    bus_daemon: BusDaemon, tmp_path: Path, result: str, wanted: End | None
+) -> None:
+    systemd = BusClient(bus_daemon.address)
+    bus = await Bus.connect(bus_daemon.address)
+    try:
+        systemd.answers("Subscribe")
+        systemd.answers("GetUnit", "o", (SYSTEMD_UNIT,))
+        systemd.answers("Get", "v", (("s", result),))
+        systemd.request_name(units.SYSTEMD)
+        enclosure = units.Units(bus)
+        await enclosure.begin()
+        host = local.LocalHost(enclosure, Store(tmp_path / "state"), tmp_path / "run", 1)
+        record = Record("abc", "abc", ["x"], "/", 1, limits=Limits(memory_max=4 << 30))
+        nobody = Process(2**22 + 1, 1)
+        standing = RunState("abc", State.SUSPENDED, 1, 1, 1, "", "", command=nobody, server=nobody)
+        assert await host.find(record, standing) == (Ended(wanted) if wanted else Gone())
+    finally:
+        bus.close()
+        systemd.close()
+
+
+def test_out_of_memory_is_a_known_end() -> None:
+    assert End(out_of_memory=True).known

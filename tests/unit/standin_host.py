@@ -74,6 +74,9 @@ class StandinHost:
         self._maybe_fail("ask_to_end")
         os.kill(home.command.pid, number)
 
+    def memory_kills(self, server: Process) -> int:
+        return 0
+
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._maybe_fail("tear_down")
         if at_once:
