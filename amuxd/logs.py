@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from typing import BinaryIO
 
 LINES = 20
 LONGEST_LINE = 500
@@ -22,7 +23,7 @@ _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 def last_lines(log: Path, count: int = LINES) -> list[str]:
     data = _tail(log)
     if len(data) < _TAIL:
-        data = _tail(log.with_name(log.name + ".1")) + data
+        data = _tail(_put_aside(log)) + data
     text = _ESCAPES.sub("", data.decode(errors="replace"))
     lines = [_line(line) for line in text.split("\n")]
     while lines and not lines[-1]:
@@ -46,18 +47,74 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def take_out_end(log: Path) -> bool:
-    """Whether the log has come to its end; the mark of it is not left in it."""
-    try:
-        with log.open("r+b") as file:
-            start = file.seek(max(0, file.seek(0, os.SEEK_END) - _END_TAIL))
-            # The log may grow while it is looked at: what was read says where it ends, not what its size was.
-            tail = file.read()
-            if tail.endswith(END_OF_LOG):
-                file.truncate(start + len(tail) - len(END_OF_LOG))
-            return END_OF_LOG in tail
-    except OSError:
+class Ending:
+    """Looks for the mark in what a log grows by, also when it is put aside meanwhile."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._file: BinaryIO | None = None
+        self._last = b""
+        if self._open():
+            assert self._file
+            self._file.seek(0, os.SEEK_END)
+
+    def has_come(self) -> bool:
+        """Since it was asked last. A child of the command may print after it."""
+        while True:
+            if self._file is None and not self._open():
+                return False
+            # Asked first: what was written into it until it was put aside is read after that.
+            whole = self._is_put_aside()
+            if self._read_on():
+                return True
+            if not whole:
+                return False
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> bool:
+        try:
+            self._file = self._log.open("rb", buffering=0)
+        except OSError:
+            return False
+        return True
+
+    def _is_put_aside(self) -> bool:
+        assert self._file
+        try:
+            return not os.path.samestat(self._log.stat(), os.fstat(self._file.fileno()))
+        except OSError:
+            return False
+
+    def _read_on(self) -> bool:
+        assert self._file
+        while block := self._file.read(_TAIL):
+            self._last += block
+            if END_OF_LOG in self._last:
+                self._last = b""
+                return True
+            self._last = self._last[1 - len(END_OF_LOG) :]
         return False
+
+
+def take_out_end(log: Path) -> None:
+    """Only where nobody writes to the log any more: what came in between would be lost."""
+    put_aside = _put_aside(log)
+    while (_tail(put_aside, _END_TAIL) + _tail(log, _END_TAIL)).endswith(END_OF_LOG):
+        rest = len(END_OF_LOG)
+        # It may lie over the place where a full log was put aside and another begun.
+        for path in (log, put_aside):
+            if cut := min(rest, size_of(path)):
+                os.truncate(path, size_of(path) - cut)
+                rest -= cut
+
+
+def _put_aside(log: Path) -> Path:
+    return log.with_name(log.name + ".1")
 
 
 def _line(line: str) -> str:
@@ -66,10 +123,10 @@ def _line(line: str) -> str:
     return _INVISIBLE.sub("", parts[-1]).rstrip()[:LONGEST_LINE] if parts else ""
 
 
-def _tail(path: Path) -> bytes:
+def _tail(path: Path, size: int = _TAIL) -> bytes:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL))
+            file.seek(max(0, path.stat().st_size - size))
             return file.read()
     except OSError:
         return b""

@@ -2,9 +2,11 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from amuxd.logs import END_OF_LOG
 
 _BLOCK = 1 << 18
 _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
@@ -44,6 +46,9 @@ def _seek_last_lines(files: list[BinaryIO], wanted: int) -> None:
 def _start_of_last(file: BinaryIO, wanted: int, is_end: bool) -> tuple[int, int]:
     """Where the last lines begin, and how many more of them are before this file."""
     position = file.seek(0, os.SEEK_END)
+    before_mark = position - len(END_OF_LOG)
+    if is_end and before_mark >= 0 and os.pread(file.fileno(), len(END_OF_LOG), before_mark) == END_OF_LOG:
+        position = before_mark
     if wanted == 0:
         return position, 0
     # The newline that ends the last line begins no other.
@@ -60,6 +65,26 @@ def _start_of_last(file: BinaryIO, wanted: int, is_end: bool) -> tuple[int, int]
                 return position + newline + 1, 0
             end = newline
     return 0, wanted
+
+
+class Printed:
+    """What the session printed: the mark that amuxd knows a whole log by is not of it."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def of(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            data = (self._held + block).replace(END_OF_LOG, b"")
+            held = next(n for n in range(len(END_OF_LOG) - 1, -1, -1) if data.endswith(END_OF_LOG[:n]))
+            self._held = data[len(data) - held :]
+            if shown := data[: len(data) - held]:
+                yield shown
+
+    def rest(self) -> bytes:
+        """What began like the mark, and was no more than that."""
+        held, self._held = self._held, b""
+        return held
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from amuxd.cli import failures, sessions
 from amuxd.cli.client import Client, Properties, is_owner_change
 from amuxd.cli.connection import Signal
 from amuxd.cli.failures import Failure, RemoteError
-from amuxd.cli.follow import Growth, blocks, opened
+from amuxd.cli.follow import Growth, Printed, blocks, opened
 from amuxd.cli.naming import session_argument
 
 # Who tells of the end is not who writes the log: it is complete once it was quiet this long.
@@ -37,9 +37,10 @@ def logs(name: str, follow: bool, lines: int | None, run: int | None) -> None:
     files = opened(log, lines)
     if not files and run is not None:
         raise Failure(f"{sessions.label(session)} has no output of run {run}")
+    printed = Printed()
     for file in files:
-        for block in blocks(file):
-            sys.stdout.buffer.write(block)
+        _write(printed.of(blocks(file)))
+    _write([printed.rest()])
 
 
 def _log(session: Properties, run: int | None) -> Path:
@@ -53,8 +54,9 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
     # Before anything is read, so that nothing is printed unnoticed in between.
     growth = Growth(log)
     files = opened(log, lines)
+    printed = Printed()
     for file in files:
-        _write(blocks(file))
+        _write(printed.of(blocks(file)))
         growth.after(file)
     run = session["Run"]
     ended = session["State"] in sessions.ENDED
@@ -66,11 +68,12 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
             ended = ended or _is_end(client, signal, path, run)
         if not ended:
             poll.poll()
-            _write(growth.blocks())
+            _write(printed.of(growth.blocks()))
     poll.unregister(client.fileno())
-    _write(growth.blocks())
+    _write(printed.of(growth.blocks()))
     while poll.poll(_QUIET_MILLISECONDS):
-        _write(growth.blocks())
+        _write(printed.of(growth.blocks()))
+    _write([printed.rest()])
 
 
 def _write(output: Iterable[bytes]) -> None:

@@ -38,7 +38,7 @@ from amuxd.hosts.tmux import (
     respawn_arguments,
     server_command,
 )
-from amuxd.logs import END_OF_LOG, size_of, take_out_end
+from amuxd.logs import END_OF_LOG, Ending, size_of, take_out_end
 from amuxd.paths import amux_program, ensure_private
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
@@ -77,6 +77,7 @@ class LocalHost:
         self._scripts = Path(str(files("amuxd.hosts")))
         self._waiting: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+        self._marked: dict[str, set[Path]] = {}
 
     def unit(self, session_id: str) -> str:
         return self._enclosure.unit(session_id)
@@ -148,6 +149,8 @@ class LocalHost:
 
     def _prepare(self, session: Session, run: int, environment: dict[str, str], gates: Path) -> Path:
         run_directory = self._store.prepare_run(session.id, run)
+        # An amuxd that was killed may have left it there, and this run's log may go on.
+        take_out_end(run_directory / "output.log")
         for leftover in ("not_started", EXIT_STATUS):
             (run_directory / leftover).unlink(missing_ok=True)
         _write_private(run_directory / "command", self._command(session, environment, run_directory))
@@ -318,9 +321,18 @@ class LocalHost:
 
     async def drain(self, session_id: str, run: int, server: Process | None) -> None:
         """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
-        the log is whole, and it is taken out again.
+        the log is whole. It is taken out with the terminal: what the command left there may print until then.
         """
+        log = self._store.log(session_id, run)
+        self._marked.setdefault(session_id, set()).add(log)
         self._let_go_of_end(session_id)
+        ending = await asyncio.to_thread(Ending, log)
+        try:
+            await self._drain(session_id, log, ending, server)
+        finally:
+            ending.close()
+
+    async def _drain(self, session_id: str, log: Path, ending: Ending, server: Process | None) -> None:
         try:
             path = self._gates / session_id / "end"
             # For reading too: after the shortest of commands the one that prints it may not be there yet.
@@ -329,10 +341,9 @@ class LocalHost:
         except OSError:
             # The terminal is gone, and its log with it.
             return
-        log = self._store.log(session_id, run)
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
-        while self._ends.get(session_id) == end and not await asyncio.to_thread(take_out_end, log):
+        while self._ends.get(session_id) == end and not await asyncio.to_thread(ending.has_come):
             if size != (size := size_of(log)):
                 patience = loop.time() + PANE_DEADLINE
             elif loop.time() > patience or server is None or processes.is_dying(server):
@@ -398,7 +409,15 @@ class LocalHost:
         await self._enclosure.stop(session_id)
         await asyncio.to_thread(self._tidy, session_id)
 
+    def _take_out_ends(self, session_id: str) -> None:
+        for log in self._marked.pop(session_id, ()):
+            try:
+                take_out_end(log)
+            except OSError as error:
+                logger.error("%s keeps the mark of its end: %s", log, error.strerror)
+
     def _tidy(self, session_id: str) -> None:
+        self._take_out_ends(session_id)
         shutil.rmtree(self._gates / session_id, ignore_errors=True)
         for leftover in (f"{session_id}.sock", f"{session_id}.conf"):
             (self._tmux_directory / leftover).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -175,6 +176,37 @@ def test_a_terminal_that_somebody_looks_at_outlives_the_end_until_they_go(anywhe
         assert session.get("HostAlive") == "alive"
     until(lambda: session.get("HostAlive") == "dead")
     until(lambda: not list(members(anywhere, session)))
+
+
+# The child goes on while the end is told, for as long as there is a terminal to print to.
+PRINTS_ON = """
+trap '' HUP
+stty -echo
+(seq -f 'line %.0f' 10000000) &
+echo ready; read word; exit 3
+"""
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_what_a_child_prints_at_the_end_is_kept_and_no_mark_is_seen(
+    anywhere: Client, looked_at: bool
+) -> None:
+    session = anywhere.create(["sh", "-c", PRINTS_ON])
+    until(lambda: "line 1" in session.log(), timeout=10)
+    terminal = Terminal(anywhere.machine, session.call("AttachCommand")) if looked_at else None
+    with terminal or contextlib.nullcontext():
+        until(lambda: session.get("Attached") == looked_at)
+        session.send("on")
+        session.wait_state("failed")
+        # Until it is whole.
+        session.certificate()
+        shown = [anywhere.cli("logs", session.id).stdout]
+    until(lambda: session.get("HostAlive") == "dead")
+    shown.append(anywhere.cli("logs", session.id).stdout)
+    for output in shown:
+        assert "amux;end" not in output
+        lines = re.findall(r"line (\d+)\n", output)
+        assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
 def test_who_attaches_too_late_leaves_nothing(anywhere: Client) -> None:

@@ -1,58 +1,93 @@
 """The mark that says that a log is whole, and that nobody is to see."""
 
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from amuxd.logs import END_OF_LOG, take_out_end
+from amuxd.cli.follow import Printed, blocks, opened
+from amuxd.logs import END_OF_LOG, Ending, last_lines, take_out_end
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "over"),
+    ("before", "after"),
     [
-        (b"", b"", False),
-        (b"printed\r\n", b"printed\r\n", False),
-        (b"printed\r\n" + END_OF_LOG[:-1], b"printed\r\n" + END_OF_LOG[:-1], False),
-        (END_OF_LOG, b"", True),
-        (b"printed\r\n" + END_OF_LOG, b"printed\r\n", True),
-        (b"x" * 5000 + END_OF_LOG, b"x" * 5000, True),
-        (END_OF_LOG + b"by a child that stayed", END_OF_LOG + b"by a child that stayed", True),
+        (b"", b""),
+        (b"printed\r\n", b"printed\r\n"),
+        (b"printed\r\n" + END_OF_LOG[:-1], b"printed\r\n" + END_OF_LOG[:-1]),
+        (END_OF_LOG, b""),
+        (b"printed\r\n" + END_OF_LOG, b"printed\r\n"),
+        (b"x" * 5000 + END_OF_LOG + END_OF_LOG, b"x" * 5000),
+        (END_OF_LOG + b"by a child that stayed", END_OF_LOG + b"by a child that stayed"),
     ],
 )
-def test_only_the_mark_is_taken_out(tmp_path: Path, before: bytes, after: bytes, over: bool) -> None:
+def test_only_the_mark_is_taken_out(tmp_path: Path, before: bytes, after: bytes) -> None:
     log = tmp_path / "output.log"
     log.write_bytes(before)
-    assert take_out_end(log) is over
+    take_out_end(log)
     assert log.read_bytes() == after
 
 
-def test_no_log_has_no_end(tmp_path: Path) -> None:
-    assert not take_out_end(tmp_path / "output.log")
+@pytest.mark.parametrize("split", range(len(END_OF_LOG) + 1))
+def test_it_lies_over_the_place_where_a_log_was_put_aside(tmp_path: Path, split: int) -> None:
+    log, aside = tmp_path / "output.log", tmp_path / "output.log.1"
+    log.write_bytes(b"printed\r\n")
+    ending = Ending(log)
+    assert not ending.has_come()
+    whole = b"more\r\n" + END_OF_LOG
+    cut = len(whole) - split
+    with log.open("ab") as file:
+        file.write(whole[:cut])
+    assert ending.has_come() == (split == 0)
+    log.rename(aside)
+    assert not ending.has_come()
+    log.write_bytes(whole[cut:])
+    assert ending.has_come() == (split > 0)
+    ending.close()
+    take_out_end(log)
+    assert (aside.read_bytes(), log.read_bytes()) == (b"printed\r\nmore\r\n", b"")
 
 
-def test_a_log_that_grows_while_it_is_looked_at_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_found_however_much_came_after_it(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
-    log.write_bytes(b"first\r\nlast words\r\n")
-    really_open = Path.open
+    log.write_bytes(b"of an earlier run " + END_OF_LOG)
+    ending = Ending(log)
+    assert not ending.has_come()
+    with log.open("ab") as file:
+        file.write(b"x" * 200_000 + END_OF_LOG[:7])
+        file.flush()
+        assert not ending.has_come()
+        file.write(END_OF_LOG[7:] + b"x" * 200_000)
+    assert ending.has_come()
+    ending.close()
 
-    def opened(path: Path, *arguments: Any) -> IO[bytes]:
-        file: IO[bytes] = really_open(path, *arguments)
-        seek, marks = file.seek, [END_OF_LOG]
 
-        def seek_and_grow(*where: int) -> int:
-            position = seek(*where)
-            if marks:
-                with really_open(log, "ab") as more:
-                    more.write(marks.pop())
-            return position
+def test_no_log_has_no_end(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    ending = Ending(log)
+    assert not ending.has_come()
+    take_out_end(log)
+    assert list(tmp_path.iterdir()) == []
+    log.write_bytes(END_OF_LOG)
+    assert ending.has_come()
+    ending.close()
 
-        monkeypatch.setattr(file, "seek", seek_and_grow)
-        return file
 
-    monkeypatch.setattr(Path, "open", opened)
-    assert take_out_end(log)
-    monkeypatch.undo()
-    assert log.read_bytes() == b"first\r\nlast words\r\n"
+@given(
+    st.lists(st.sampled_from([b"text", b"\x1b", END_OF_LOG[:9], END_OF_LOG, b"\x1b[1m"])), st.integers(1, 30)
+)
+def test_whoever_reads_does_not_see_it(parts: list[bytes], size: int) -> None:
+    output = b"".join(parts)
+    printed = Printed()
+    pieces = [output[at : at + size] for at in range(0, len(output), size)]
+    shown = b"".join(printed.of(pieces)) + printed.rest()
+    assert shown == output.replace(END_OF_LOG, b"")
+
+
+def test_it_is_not_counted_as_a_line(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"one\r\ntwo\r\nthree\r\n" + END_OF_LOG)
+    assert last_lines(log, 2) == ["two", "three"]
+    printed = Printed()
+    assert b"".join(printed.of(blocks(opened(log, 2)[0]))) + printed.rest() == b"two\r\nthree\r\n"
