@@ -103,6 +103,7 @@ class Parking:
             await self._runs.tear_down(entry)
             raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
         begun = {"command": home.command, "server": home.server, "memory_kills": home.memory_kills}
+        begun |= {"not_enforced": home.not_enforced}
         try:
             await self._runs.supervisor.amend(
                 entry, *_PROPERTIES, parked=False, parked_at=0, resuming=True, **begun

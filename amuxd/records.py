@@ -92,6 +92,7 @@ class RunState:
     server: Process | None = None
     # How many of its processes the kernel had killed for memory, when amuxd last looked.
     memory_kills: int = 0
+    not_enforced: list[str] = field(default_factory=list)
     last_activity_hash: int = 0
     last_activity_at: int = 0
     last_checked_at: int = 0

@@ -114,7 +114,14 @@ class Runs:
         await self._settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
         fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
-        fresh |= {"command": None, "server": None, "started_at": 0, "resuming": fact.resume, **changes}
+        fresh |= {
+            "command": None,
+            "server": None,
+            "started_at": 0,
+            "not_enforced": [],
+            "resuming": fact.resume,
+            **changes,
+        }
         async with self.places.slot(entry, entry.state.run + 1) as has_slot:
             await self.supervisor.request(entry, fact, verb, by, **fresh)
             entry.activity_at = entry.activity_hash = 0
@@ -155,6 +162,7 @@ class Runs:
                 command=home.command,
                 server=home.server,
                 memory_kills=home.memory_kills,
+                not_enforced=home.not_enforced,
                 started_at=now(),
                 conversation_id=conversation,
             )
@@ -162,6 +170,13 @@ class Runs:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
             await self._give_up(entry, str(error))
+        if home.not_enforced:
+            logger.warning(
+                "%s: nothing enforces %s",
+                entry.session.name,
+                ", ".join(home.not_enforced),
+                extra={"AMUX_SESSION": entry.id},
+            )
         entry.waking = Waking(asyncio.get_running_loop().time(), 0) if entry.agent else None
         self.take_home(entry, home)
 
@@ -330,7 +345,7 @@ class Runs:
             # It may have been written while nobody watched.
             wrote(EXIT_STATUS)
         self.host.release(entry.id)
-        self.supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive")
+        self.supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
 
     def leave_home(self, entry: Entry) -> None:
         self._watch.forget_log(entry.id)

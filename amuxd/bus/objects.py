@@ -45,7 +45,7 @@ _MOVING = (
         "ExitSignal",
     ),
     *("CoreDumped", "OomKilled", "Parked", "ParkedUSec", "Resumable", "SessionAlive", "HostAlive"),
-    "Command",
+    *("Command", "LimitsNotEnforced"),
 )
 
 
@@ -395,6 +395,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "IdleAfterUSec": lambda r, e: int(r.settings.idle_after_of(e.agent) * 1e6),
     "SessionAlive": lambda _, e: e.session_alive.value,
     "HostAlive": lambda _, e: e.host_alive.value,
+    "LimitsNotEnforced": lambda _, e: (e.home or e.state).not_enforced,
     "Attention": lambda _, e: e.state.attention,
     "AttentionMessage": lambda _, e: e.state.attention_message,
     "LastActivityHash": lambda _, e: e.activity_hash,

@@ -1,6 +1,7 @@
 """amux run"""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
         client.subscribe()
     path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
     session = client.properties(path)
+    _warn_of_limits(session)
     try:
         return _go_on(client, path, session, attach, wait, quiet)
     except KeyboardInterrupt:
@@ -162,6 +164,11 @@ def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
     print(harmless(f"started {sessions.label(session)}"))
     if hint and render.is_terminal() and session["State"] == "running":
         print(render.coloured(f"see it with: amux attach {session['Id']}", "2"))
+
+
+def _warn_of_limits(session: Properties) -> None:
+    if limits := sessions.limits_not_enforced(session):
+        print(f"amux: nothing enforces {limits}", file=sys.stderr)
 
 
 def _could_not_start(session: Properties) -> bool:

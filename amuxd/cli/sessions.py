@@ -122,6 +122,13 @@ def since(microseconds: int, now: float) -> str:
     return format_duration(now - microseconds / 1e6) if microseconds else ""
 
 
+def limits_not_enforced(session: Properties) -> str:
+    """Which, and why."""
+    names = ", ".join(session.get("LimitsNotEnforced", []))
+    why = "systemd has no controller for it here" if session.get("Unit") else "there is no systemd here"
+    return f"{names}: {why}" if names else ""
+
+
 def workspace(session: Properties) -> str:
     return str(session.get("WorkspaceName", ""))
 

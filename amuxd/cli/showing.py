@@ -68,6 +68,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Attached", str(session.get("Attached") or "")),
         ("Host", session.get("Host", "")),
         ("Unit", session.get("Unit", "")),
+        ("Unenforced", sessions.limits_not_enforced(session)),
         ("Log", session.get("LogPath", "")),
         ("Next", f"amux {'|'.join(next_steps(session))} {session['Id']}"),
     ]

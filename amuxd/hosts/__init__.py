@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from amuxd.records import Process, RunState, Session
+from amuxd.records import Limits, Process, RunState, Session
 from amuxd.states import End
 
 # The file in a run's directory that a shell leaves the code of its command in.
@@ -30,6 +30,7 @@ class Home:
     command_fd: int
     server_fd: int
     memory_kills: int = 0
+    not_enforced: list[str] = field(default_factory=list)
 
     def close(self) -> None:
         for fd in (self.command_fd, self.server_fd):
@@ -79,6 +80,9 @@ class Enclosure(Protocol):
         self, session: Session, server: Sequence[str], pid_file: Path, environment: Mapping[str, str]
     ) -> None:
         """The server goes to the background, and writes down in the file which process it is."""
+
+    def not_enforced(self, limits: Limits, server: Process) -> list[str]:
+        """Those of the limits that nothing is known to hold the processes to."""
 
     async def watch(self, session_id: str) -> None: ...
 

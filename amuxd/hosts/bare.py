@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 
 from amuxd.hosts import LaunchRefused, ServerEnd
+from amuxd.hosts.cgroups import asked_for
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable, run
-from amuxd.records import Session
+from amuxd.records import Limits, Process, Session
 
 MARK = "AMUX_SESSION_ID"
 GRACE = 5.0
@@ -32,6 +33,9 @@ class Bare:
         except (TmuxUnreachable, TmuxRefused) as error:
             await self.stop(session.id)
             raise LaunchRefused(f"its terminal server did not start ({error})") from error
+
+    def not_enforced(self, limits: Limits, server: Process) -> list[str]:
+        return asked_for(limits)
 
     async def watch(self, session_id: str) -> None:
         """Without systemd there is nobody to ask: the processes themselves are all that is watched."""

@@ -25,6 +25,7 @@ from amuxd.hosts import (
     Home,
     LaunchRefused,
 )
+from amuxd.hosts.cgroups import memory_kills
 from amuxd.hosts.tmux import (
     SERVER_ENVIRONMENT,
     Shown,
@@ -138,7 +139,9 @@ class LocalHost:
                 await self._start(tmux, session, run_directory, gates, keep_terminal)
                 # Both the pane and its log are there before anything is printed.
                 await _hear(up, heard, 2)
-            return _home(next(line for line in heard if line != "log"))
+            home = _home(next(line for line in heard if line != "log"))
+            home.not_enforced = self._enclosure.not_enforced(session.limits, home.server)
+            return home
         except BaseException as error:
             self._close_gate(session.id)
             if isinstance(error, TimeoutError):
@@ -251,7 +254,8 @@ class LocalHost:
             home.close()
             gone = await self._gone(session)
             return gone if isinstance(gone, Ended) else Ended(End(terminal_died="while nobody watched"))
-        home.memory_kills = _memory_kills(state.server)
+        home.memory_kills = memory_kills(state.server)
+        home.not_enforced = self._enclosure.not_enforced(session.limits, state.server)
         await self._enclosure.watch(session.id)
         return Alive(home)
 
@@ -396,10 +400,10 @@ class LocalHost:
 
     def foresee_kill(self, home: Home) -> None:
         """What the kernel killed for memory until now is not what the next signal does."""
-        home.memory_kills = _memory_kills(home.server)
+        home.memory_kills = memory_kills(home.server)
 
     def memory_kills(self, server: Process) -> int:
-        return _memory_kills(server)
+        return memory_kills(server)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._close_gate(session_id)
@@ -502,7 +506,7 @@ def _home(pane: str) -> Home:
     server_fd = processes.open_process(server) if server else None
     if command is None or server is None or command_fd is None or server_fd is None:
         raise LaunchRefused("its terminal went away while it was opened")
-    return Home(command, server, command_fd, server_fd, _memory_kills(server))
+    return Home(command, server, command_fd, server_fd, memory_kills(server))
 
 
 async def _hear(fd: int, lines: list[str], count: int) -> None:
@@ -539,20 +543,9 @@ async def _readable_within(fd: int, deadline: float) -> bool:
 
 def _for_memory(session: Session, end: End, server: Process, kills_before: int) -> End:
     """The kernel kills for want of memory with the signal that anybody may send."""
-    if end.signal == "SIGKILL" and _memory_kills(server) > kills_before:
+    if end.signal == "SIGKILL" and memory_kills(server) > kills_before:
         return replace(end, out_of_memory=True, memory_limit=_limit(session))
     return end
-
-
-def _memory_kills(server: Process) -> int:
-    """The kernel counts them in the session's own cgroup, where its terminal server lives as well."""
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        membership = Path(f"/proc/{server.pid}/cgroup").read_text()
-        cgroup = next(line[3:] for line in membership.splitlines() if line.startswith("0::"))
-        if "/amux-" in cgroup:
-            events = Path(f"/sys/fs/cgroup{cgroup}/memory.events").read_text()
-            return next(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))
-    return 0
 
 
 def _limit(session: Session) -> str:

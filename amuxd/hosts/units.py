@@ -10,9 +10,9 @@ from typing import Any
 
 from amuxd.bus.connection import Bus, BusError, Match, Signal, Subscription
 from amuxd.bus.values import Typed
-from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused
+from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused, cgroups
 from amuxd.processes import signal_name
-from amuxd.records import Session
+from amuxd.records import Limits, Process, Session
 
 SYSTEMD = "org.freedesktop.systemd1"
 PATH = "/org/freedesktop/systemd1"
@@ -95,6 +95,9 @@ class Units:
         if result != "done":
             seen = self._seen[unit]
             raise LaunchRefused(f"its terminal server did not start ({seen.result or result})")
+
+    def not_enforced(self, limits: Limits, server: Process) -> list[str]:
+        return cgroups.not_enforced(limits, server)
 
     async def stop(self, session_id: str) -> None:
         unit = self.unit(session_id)

@@ -22,7 +22,7 @@ from harness.waiting import until
 
 from amuxd import processes
 from amuxd.bus.connection import Bus
-from amuxd.hosts import Ended, Gone, Home, ServerEnd, local, units
+from amuxd.hosts import Ended, Gone, Home, ServerEnd, cgroups, local, units
 from amuxd.hosts.bare import Bare
 from amuxd.records import Limits, Process, RunState
 from amuxd.records import Session as Record
@@ -367,6 +367,52 @@ def test_limits_are_those_of_the_unit(amux_everywhere: Amux) -> None:
     assert session.state == "running"
 
 
+ALL_LIMITS = {"memory_max": 64 << 20, "memory_high": 48 << 20, "cpu_quota": 150, "cpu_weight": 50}
+CONTROLLERS = {"memory_max": "memory", "memory_high": "memory", "cpu_quota": "cpu", "cpu_weight": "cpu"}
+
+
+def test_a_limit_that_nothing_enforces_is_told(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    session = amux.create(ENDLESS, **ALL_LIMITS, tasks_max=33)
+    unlimited = amux.create(ENDLESS)
+    membership = amux.machine.run(["cat", f"/proc/{session.get('Pid')}/cgroup"]).stdout.splitlines()
+    cgroup = next(line[3:] for line in membership if line.startswith("0::"))
+    controllers = amux.machine.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.controllers"]).stdout.split()
+    needed = {**CONTROLLERS, "tasks_max": "pids"}
+    wanted = [name for name, controller in needed.items() if controller not in controllers]
+    for _ in range(2):
+        assert sorted(session.get("LimitsNotEnforced")) == sorted(wanted)
+        assert unlimited.get("LimitsNotEnforced") == []
+        assert json.loads(amux.cli("show", "--json", session.id).stdout)["limits_not_enforced"] == (
+            session.get("LimitsNotEnforced")
+        )
+        amux.restart()
+        session.wait_state("running")
+    session.stop()
+    assert sorted(session.get("LimitsNotEnforced")) == sorted(wanted)
+
+
+def test_which_limits_the_kernel_has_controllers_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    cgroup = tmp_path / "sys/fs/cgroup/amux.slice/amux-abc.service"
+    cgroup.mkdir(parents=True)
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_text("1:name=systemd:/\n0::/amux.slice/amux-abc.service\n")
+    limits, server = Limits(memory_max=1, cpu_weight=1, tasks_max=1), Process(7, 1)
+    assert cgroups.not_enforced(limits, server) == ["memory_max", "cpu_weight", "tasks_max"]
+    (cgroup / "cgroup.controllers").write_text("cpuset cpu io pids\n")
+    assert cgroups.not_enforced(limits, server) == ["memory_max"]
+    (cgroup / "cgroup.controllers").write_text("cpu memory pids\n")
+    assert cgroups.not_enforced(limits, server) == []
+
+
+def test_without_systemd_no_limit_is_enforced(embedded: Embedded) -> None:
+    begun = embedded.cli("run", "-n", "limited", "--memory-max", "1G", "--tasks-max", "9", "sleep", "1000")
+    assert begun.stderr == "amux: nothing enforces memory_max, tasks_max: there is no systemd here\n"
+    assert "Unenforced:  memory_max, tasks_max: there is no" in embedded.cli("show", "limited").stdout
+    assert embedded.cli("run", "true").stderr == ""
+
+
 FORGETFUL = """#!{python}
 import sys
 sys.path.insert(0, {repository!r})
@@ -441,8 +487,8 @@ def test_killed_for_memory_as_the_kernel_counts_it(tmp_path: Path, monkeypatch: 
         membership.write_text("0::/amux.slice/amux-abc.service\n")
         (cgroup / "memory.events").write_text("low 0\nhigh 9\nmax 4\noom 1\noom_kill 1\noom_group_kill 0\n")
         host = local.LocalHost(Bare(tmp_path), Store(tmp_path / "state"), tmp_path / "run", 1)
-        monkeypatch.setattr(local, "Path", lambda path: tmp_path / str(path).lstrip("/"))
-        before = local._memory_kills(living)
+        monkeypatch.setattr(cgroups, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+        before = cgroups.memory_kills(living)
         assert before == 1
         pidfds = os.pidfd_open(child.pid), os.pidfd_open(server.pid)
         home = Home(command, living, *pidfds, memory_kills=before)

@@ -1,0 +1,40 @@
+"""What the kernel says of the cgroup of a session, which is that of its terminal server."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from amuxd.records import Limits, Process
+
+_CONTROLLERS = {
+    "memory_max": "memory",
+    "memory_high": "memory",
+    "cpu_quota": "cpu",
+    "cpu_weight": "cpu",
+    "tasks_max": "pids",
+}
+
+
+def asked_for(limits: Limits) -> list[str]:
+    return [limit.name for limit in fields(limits) if getattr(limits, limit.name) is not None]
+
+
+def not_enforced(limits: Limits, server: Process) -> list[str]:
+    """systemd takes a limit also where it was not given the controller, and then nothing comes of it."""
+    controllers = " ".join(_lines(server, "cgroup.controllers")).split()
+    return [name for name in asked_for(limits) if _CONTROLLERS[name] not in controllers]
+
+
+def memory_kills(server: Process) -> int:
+    """How many the kernel has killed there for want of memory."""
+    counts = (line.split() for line in _lines(server, "memory.events"))
+    return next((int(count) for name, count in counts if name == "oom_kill"), 0)
+
+
+def _lines(server: Process, name: str) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        membership = Path(f"/proc/{server.pid}/cgroup").read_text().splitlines()
+        cgroup = next((line[3:] for line in membership if line.startswith("0::")), "")
+        if "/amux-" in cgroup:
+            yield from Path(f"/sys/fs/cgroup{cgroup}/{name}").read_text().splitlines()
