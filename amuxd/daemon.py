@@ -43,6 +43,7 @@ from amuxd.shutdown import ShutdownDelay
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
 from amuxd.terminals import Terminals
+from amuxd.unreadable import Unreadables
 from amuxd.watch import Watch
 from amuxd.windows import AsProcess, InUnit, Windows
 from amuxd.workspaces.ledger import Ledger
@@ -139,10 +140,12 @@ class Daemon:
         await notifier.begin()
         supervisor.listen(notifier)
         await reconcile.reconcile(runs)
+        unreadables = Unreadables(supervisor, host, watch)
+        await unreadables.look_at_all()
         queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
         supervisor.listen(queue)
         supervisor.listen(orphans)
-        server = self._export(bus, runs, workspaces, maker, mode, reload)
+        server = self._export(bus, runs, unreadables, workspaces, maker, mode, reload)
         events = Events(runs)
         supervisor.listen(events)
         await events.listen(paths.events_socket())
@@ -191,6 +194,7 @@ class Daemon:
         self,
         bus: Bus,
         runs: Runs,
+        unreadables: Unreadables,
         workspaces: Workspaces,
         maker: Maker,
         mode: str,
@@ -204,11 +208,15 @@ class Daemon:
         for entry in supervisor.registry:
             server.export(path_of(entry.id), SessionObject(runs, terminals, entry), announce=False)
         for session in supervisor.registry.not_readable.values():
-            server.export(path_of(session.id), NotReadableObject(session), announce=False)
+            unreadable = NotReadableObject(runs, unreadables, session)
+            server.export(path_of(session.id), unreadable, announce=False)
         for workspace in workspaces:
             shelf.export(workspace, announce=False)
         workspaces.listen(WorkspaceAnnouncer(server, shelf))
-        supervisor.listen(Announcer(server, runs, terminals))
+        announcer = Announcer(server, runs, terminals)
+        supervisor.listen(announcer)
+        unreadables.changed = announcer.unreadable_changed
+        unreadables.disappeared = announcer.unreadable_disappeared
         return server
 
     async def _until_stopped(self, bus: Bus) -> str | None:

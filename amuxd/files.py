@@ -23,6 +23,10 @@ class Locked(StoreError):
     """Another process keeps the lock; later it may not."""
 
 
+class Unreachable(NotReadable):
+    """It may be whole: it could not be got at now."""
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     try:
@@ -52,14 +56,16 @@ def read(kind: type[Record], path: Path) -> Record:
     try:
         return from_text(kind, read_text(path))
     except NotReadable as error:
-        raise NotReadable(f"{path.name} cannot be read: {error}") from None
+        raise type(error)(f"{path.name} cannot be read: {error}") from None
 
 
 def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
+    except FileNotFoundError as error:
         raise NotReadable(str(error.strerror)) from None
+    except OSError as error:
+        raise Unreachable(str(error.strerror)) from None
     except UnicodeDecodeError:
         raise NotReadable("it is not UTF-8") from None
 

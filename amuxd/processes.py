@@ -35,6 +35,14 @@ def identify(pid: int) -> Process | None:
     return Process(pid, int(fields[19])) if fields else None
 
 
+def children(pid: int) -> list[int]:
+    """Its own, of its first thread."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def open_process(process: Process) -> int | None:
     """A pidfd, or None where that very process is no more."""
     try:

@@ -29,7 +29,9 @@ async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
             logger.error(
                 "session %s is left as it is: %s", known.id, known.why, extra={"AMUX_SESSION": known.id}
             )
-            supervisor.registry.not_readable[known.id] = NotReadable(known.id, known.name, known.why)
+            supervisor.registry.not_readable[known.id] = NotReadable(
+                known.id, known.name, known.why, known.session, known.run
+            )
             continue
         agent = agents.get(known.session.agent)
         entry = Entry(known.session, known.state, known.certificate, agent)

@@ -113,13 +113,34 @@ class Entry:
         return Liveness.NONE if self.state.state in _NOT_YET or self.parked else Liveness.DEAD
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class NotReadable:
-    """A session whose files this amuxd cannot read, and so never writes."""
+    """A session whose files this amuxd cannot read, and so never writes: what is seen of it from outside."""
 
     id: str
     name: str
     why: str
+    # What could be read of it.
+    session: Session | None
+    run: int
+    home: Home | None = None
+    member_fd: int = -1
+    session_alive: Liveness = Liveness.UNKNOWN
+    host_alive: Liveness = Liveness.UNKNOWN
+    operation: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def reason(self) -> str:
+        match self.host_alive, self.session_alive:
+            case Liveness.DEAD, _:
+                seen = "nothing of it is alive"
+            case Liveness.ALIVE, Liveness.DEAD:
+                seen = "its command has ended, and can be cleared away by stop"
+            case Liveness.ALIVE, _:
+                seen = "it is alive, and can be stopped"
+            case _:
+                seen = "whether it is alive is not known"
+        return f"{self.why}; {seen}"
 
 
 class Registry:

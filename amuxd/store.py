@@ -1,8 +1,10 @@
 """Durable files: every change under a lock, on disk before anybody is told of it."""
 
 import contextlib
+import logging
 import secrets
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from amuxd.records import (
     from_text,
     to_text,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Conflict(StoreError):
@@ -43,11 +47,14 @@ class Unreadable:
     id: str
     name: str
     why: str
+    session: Session | None
+    run: int
 
 
 class Store:
     def __init__(self, root: Path) -> None:
         self.sessions = paths.ensure_private(root / "sessions")
+        self.set_aside = root / "set-aside"
         self._clear_half_done()
 
     def _clear_half_done(self) -> None:
@@ -110,7 +117,7 @@ class Store:
         """Replaces the state that memory believes in; state.json is the moment at which it has happened."""
         directory = self.directory(expected.session_id)
         with files.locked(directory), files.disk_errors("be changed"):
-            present = files.read(RunState, directory / "state.json")
+            present = self._present(directory, expected)
             if _standing(present) != _standing(expected):
                 raise Conflict(present)
             # The state names its own transition and its own end, so what else tells of them must be on disk
@@ -123,6 +130,20 @@ class Store:
             if entry is not None:
                 with contextlib.suppress(OSError):
                     files.append(directory / "history.jsonl", to_text(entry))
+
+    def _present(self, directory: Path, expected: RunState) -> RunState:
+        """What was spoiled while it is known in memory is put aside, and holds up nothing."""
+        path = directory / "state.json"
+        try:
+            return files.read(RunState, path)
+        except files.Unreachable:
+            raise
+        except NotReadable as error:
+            logger.error("session %s goes on from memory: %s", expected.session_id, error)
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                # A link: until the new one is whole, the old one stays where it is as well.
+                path.with_name(f"{path.name}.unreadable-{path.stat().st_mtime_ns}").hardlink_to(path)
+            return expected
 
     def certify(self, certificate: Certificate) -> None:
         with files.locked(self.directory(certificate.session_id)), files.disk_errors("be certified"):
@@ -146,16 +167,24 @@ class Store:
             files.sync_renamed(self.sessions)
         shutil.rmtree(doomed, ignore_errors=True)
 
+    def put_aside(self, session_id: str) -> Path:
+        """Out of the way, and lost to nobody: where it is now."""
+        with files.locked(self.sessions), files.disk_errors("be put aside"):
+            aside = paths.ensure_private(self.set_aside) / f"{session_id}-{time.time_ns()}"
+            self.directory(session_id).rename(aside)
+            files.sync_renamed(self.set_aside)
+            files.sync_renamed(self.sessions)
+        return aside
+
     def load_all(self) -> list[Known | Unreadable]:
         names = sorted(entry.name for entry in self.sessions.iterdir() if _is_session(entry))
         return [self.load(name) for name in names]
 
     def load(self, session_id: str) -> Known | Unreadable:
         directory = self.directory(session_id)
-        name = session_id
+        session = None
         try:
             session = files.read(Session, directory / "session.json")
-            name = session.name
             if session.id != session_id:
                 raise NotReadable(f"session.json is that of {session.id}")
             state = files.read(RunState, directory / "state.json")
@@ -168,7 +197,15 @@ class Store:
             certificate = self.certificate(session_id, state.run) or certificate_in(state)
             return Known(session, state, certificate)
         except (StoreError, NotReadable) as error:
-            return Unreadable(session_id, name, str(error))
+            name = session.name if session else session_id
+            return Unreadable(session_id, name, str(error), session, self._last_run(session_id))
+
+    def _last_run(self, session_id: str) -> int:
+        """As its directories tell, 0 for none."""
+        with contextlib.suppress(OSError):
+            runs = (self.directory(session_id) / "runs").iterdir()
+            return max((int(run.name) for run in runs if run.name.isdigit()), default=0)
+        return 0
 
     def certificate(self, session_id: str, run: int) -> Certificate | None:
         path = self._certificate_path(session_id, run)

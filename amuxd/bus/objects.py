@@ -20,8 +20,9 @@ from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESS
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, NotReadable
 from amuxd.runs import Runs
-from amuxd.states import ENDED, State, Transition
+from amuxd.states import ENDED, Liveness, State, Transition
 from amuxd.terminals import Terminals
+from amuxd.unreadable import Unreadables
 
 # What changes nothing is answered to the last.
 QUESTIONS = frozenset({"GetSession", "ListSessions", "History", "Certificate", "Capture", "AttachCommand"})
@@ -95,6 +96,13 @@ class Announcer:
         )
         self.changed(entry, "Attention", "AttentionMessage")
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Attention",))
+
+    def unreadable_changed(self, session: NotReadable) -> None:
+        names = ("Reason", "Pid", "SessionAlive", "HostAlive")
+        self._server.changed(path_of(session.id), SESSION_INTERFACE, names)
+
+    def unreadable_disappeared(self, session: NotReadable) -> None:
+        self._server.unexport(path_of(session.id))
 
     def _totals(self) -> None:
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Counts", "Badge"))
@@ -233,12 +241,7 @@ class SessionObject:
         await self._runs.start(self._entry)
 
     async def stop(self, options: dict[str, Any]) -> None:
-        options = dict(options)
-        grace = take(options, "grace", float, None)
-        nothing_left(options, "option")
-        if grace is not None and not 0 <= grace < 1e6:
-            raise InvalidArgument(f"a grace cannot be {grace}")
-        await self._runs.stop(self._entry, grace)
+        await self._runs.stop(self._entry, _grace(options))
 
     async def kill(self, signal: str) -> None:
         self._terminals.kill(self._entry, signal)
@@ -256,10 +259,7 @@ class SessionObject:
         await self._runs.archive(self._entry)
 
     async def remove(self, options: dict[str, Any]) -> None:
-        options = dict(options)
-        force = take(options, "force", bool, False)
-        nothing_left(options, "option")
-        await self._runs.remove(self._entry, force)
+        await self._runs.remove(self._entry, _force(options))
 
     async def send(self, text: str, enter: bool) -> None:
         await self._terminals.send(self._entry, text, enter)
@@ -299,26 +299,55 @@ class SessionObject:
 
 
 class NotReadableObject:
-    """A session whose files this amuxd cannot read: it is shown, and everything else is refused."""
+    """A session whose files this amuxd cannot read: shown and ended as far as that goes without them."""
 
     interface = SESSION
 
-    def __init__(self, session: NotReadable) -> None:
+    def __init__(self, runs: Runs, unreadables: Unreadables, session: NotReadable) -> None:
+        self._runs = runs
+        self._unreadables = unreadables
         self._session = session
 
     def get_property(self, name: str) -> object:
+        session, readable = self._session, self._session.session
         known: dict[str, object] = {
-            "Id": self._session.id,
-            "Name": self._session.name,
+            "Id": session.id,
+            "Name": session.name,
+            "Unit": self._unreadables.host.unit(session.id),
             "State": "unknown",
-            "Reason": f"not readable: {self._session.why}",
+            "Reason": f"not readable: {session.reason}",
             "Workspace": "/",
+            "Run": session.run,
+            "LogPath": str(self._unreadables.store.log(session.id, session.run)) if session.run else "",
+            "Pid": session.home.command.pid
+            if session.home and session.session_alive is Liveness.ALIVE
+            else 0,
             "ExitCode": -1,
-            "SessionAlive": "unknown",
-            "HostAlive": "unknown",
+            "SessionAlive": session.session_alive.value,
+            "HostAlive": session.host_alive.value,
         }
+        if readable is not None:
+            known |= {
+                "Description": readable.description,
+                "Agent": readable.agent,
+                "Host": readable.host.value,
+                "Directory": readable.directory,
+                "Command": readable.command,
+                "CreatedUSec": readable.created_at,
+            }
         empty: dict[str, object] = {"s": "", "as": [], "b": False}
         return known[name] if name in known else empty.get(SESSION.properties[name].type, 0)
+
+    async def stop(self, options: dict[str, Any]) -> None:
+        grace = _grace(options)
+        usual = self._runs.settings.stop_grace
+        await self._unreadables.stop(self._session, usual if grace is None else grace)
+
+    async def kill(self, signal: str) -> None:
+        self._unreadables.kill(self._session, signal)
+
+    async def remove(self, options: dict[str, Any]) -> None:
+        await self._unreadables.remove(self._session, _force(options))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in {snake(member) for member in SESSION.methods}:
@@ -330,6 +359,22 @@ class NotReadableObject:
             )
 
         return refuse
+
+
+def _grace(options: dict[str, Any]) -> float | None:
+    options = dict(options)
+    grace: float | None = take(options, "grace", float, None)
+    nothing_left(options, "option")
+    if grace is not None and not 0 <= grace < 1e6:
+        raise InvalidArgument(f"a grace cannot be {grace}")
+    return grace
+
+
+def _force(options: dict[str, Any]) -> bool:
+    options = dict(options)
+    force: bool = take(options, "force", bool, False)
+    nothing_left(options, "option")
+    return force
 
 
 class LogControl:

@@ -59,7 +59,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Directory", session.get("Directory", "")),
         ("Agent", session.get("Agent", "")),
         ("Workspace", sessions.workspace(session)),
-        ("Run", str(session.get("Run", ""))),
+        ("Run", str(session.get("Run") or "")),
         ("Created", _moment(session["CreatedUSec"], now)),
         ("Started", _moment(session.get("StartedUSec", 0), now)),
         ("Last output", _moment(session.get("LastActivityUSec", 0), now)),
@@ -97,6 +97,8 @@ def next_steps(session: Properties) -> list[str]:
     steps = ["attach", "send", "stop"] if state == "running" else []
     if state in ("starting", "stale"):
         steps = ["stop"]
+    if state == "unknown" and session.get("HostAlive") != "dead":
+        return ["stop", "logs"]
     if session.get("LogPath"):
         steps.append("logs")
     if sessions.can_restart(state):

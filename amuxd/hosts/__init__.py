@@ -91,6 +91,9 @@ class Enclosure(Protocol):
 
     async def kill(self, session_id: str) -> None: ...
 
+    async def members(self, session_id: str) -> list[int]:
+        """The processes that it keeps together. Raises where that cannot be known."""
+
     async def is_ending(self, session_id: str) -> bool:
         """Whether all of it is being ended, by somebody who is not amuxd."""
 
@@ -109,6 +112,12 @@ class Host(Protocol):
     def release(self, session_id: str) -> None: ...
 
     async def find(self, session: Session, state: RunState) -> Finding: ...
+
+    async def members(self, session_id: str) -> list[int]:
+        """All processes of a session. Raises where that cannot be known."""
+
+    async def find_in_terminal(self, session_id: str) -> Home | None:
+        """What the terminal itself knows of what runs in it, without a file's help."""
 
     async def end_of(self, session: Session, run: int, home: Home) -> End: ...
 

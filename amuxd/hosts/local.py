@@ -259,6 +259,27 @@ class LocalHost:
         await self._enclosure.watch(session.id)
         return Alive(home)
 
+    async def members(self, session_id: str) -> list[int]:
+        return await self._enclosure.members(session_id)
+
+    async def find_in_terminal(self, session_id: str) -> Home | None:
+        try:
+            answer = await self._terminal(session_id).ask("#{pid} #{pane_pid}")
+        except (TmuxUnreachable, TmuxRefused):
+            return None
+        server, parent = (processes.identify(int(word)) for word in answer.split())
+        # The one that keeps the terminal open is the parent of the command, its only child.
+        children = processes.children(parent.pid) if parent else []
+        command = processes.identify(children[0]) if children else None
+        command_fd = processes.open_process(command) if command else None
+        server_fd = processes.open_process(server) if server else None
+        if command and server and command_fd is not None and server_fd is not None:
+            return Home(command, server, command_fd, server_fd)
+        for fd in (command_fd, server_fd):
+            if fd is not None:
+                os.close(fd)
+        return None
+
     async def _gone(self, session: Session) -> Ended | Gone:
         if await self._enclosure.ran_out_of_memory(session.id):
             return Ended(End(out_of_memory=True, memory_limit=_limit(session)))

@@ -117,6 +117,15 @@ class Units:
             if not error.name.endswith(".NoSuchUnit"):
                 raise
 
+    async def members(self, session_id: str) -> list[int]:
+        try:
+            [processes] = await self._call("GetUnitProcesses", "s", self.unit(session_id))
+        except BusError as error:
+            if error.name.endswith(".NoSuchUnit"):
+                return []
+            raise
+        return [process[1] for process in processes]
+
     async def is_ending(self, session_id: str) -> bool:
         return await self._told(session_id, UNIT, "ActiveState", "inactive") in {*_ENDED, "deactivating"}
 

@@ -593,7 +593,6 @@ async def test_all_of_a_unit_ran_out_of_memory_while_nobody_watched(
     bus = await Bus.connect(bus_daemon.address)
     try:
         systemd.answers("Subscribe")
-        systemd.answers("GetUnit", "o", (SYSTEMD_UNIT,))
         systemd.answers("Get", "v", (("s", result),))
         systemd.request_name(units.SYSTEMD)
         enclosure = units.Units(bus)

@@ -57,6 +57,12 @@ class StandinHost:
     async def find(self, session: Session, state: RunState) -> Finding:
         return Gone()
 
+    async def members(self, session_id: str) -> list[int]:
+        return []
+
+    async def find_in_terminal(self, session_id: str) -> Home | None:
+        return None
+
     async def end_of(self, session: Session, run: int, home: Home) -> End:
         return processes.end_of(home.command_fd, home.command) or End()
 

@@ -129,7 +129,7 @@ def test_a_version_1_session_is_read(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_left_as_it_is_and_hurts_nobody(
     store: Store, name: str, content: bytes
 ) -> None:
-    state = created(store, "abc123")
+    created(store, "abc123")
     created(store, "xyz789")
     path = store.directory("abc123") / name
     path.write_bytes(content)
@@ -138,10 +138,42 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is_and_hurts_nobody(
     assert unreadable.id == "abc123"
     assert name in unreadable.why
     assert isinstance(other, Known)
-    if name == "state.json":
-        with pytest.raises(StoreError):
-            store.change(state, moved(state, State.STARTING, 2000), None)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"schema": 2, "more": 1}', None])
+def test_a_state_that_was_spoiled_while_it_is_known_is_put_aside(store: Store, content: bytes | None) -> None:
+    first = created(store)
+    directory = store.directory("abc123")
+    if content is None:
+        (directory / "state.json").unlink()
+    else:
+        (directory / "state.json").write_bytes(content)
+    second = moved(first, State.STARTING, 2000)
+    store.change(first, second, a_line(second))
+    known = store.load("abc123")
+    assert isinstance(known, Known)
+    assert known.state == second
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+    aside = [path.read_bytes() for path in directory.glob("state.json.unreadable-*")]
+    assert aside == ([] if content is None else [content])
+
+
+def test_a_state_that_cannot_be_got_at_now_is_not_put_aside(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = created(store)
+
+    def refuse(path: Path, encoding: str) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(StoreError, match="Too many open files"):
+        store.change(first, moved(first, State.STARTING, 2000), None)
+    monkeypatch.undo()
+    known = store.load("abc123")
+    assert isinstance(known, Known)
+    assert known.state == first
 
 
 def test_a_certificate_that_cannot_be_read_leaves_the_session_as_it_is(store: Store) -> None:

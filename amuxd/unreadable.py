@@ -1,0 +1,145 @@
+"""Sessions whose files cannot be read: looked at from outside, ended on demand, and their files put aside."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+from amuxd import processes
+from amuxd.errors import Internal, InvalidArgument, InvalidTransition, NoSuchSession
+from amuxd.hosts import Host
+from amuxd.registry import NotReadable
+from amuxd.states import Liveness
+from amuxd.store import StoreError
+from amuxd.supervisor import RETRY_PAUSE, Supervisor, not_written
+from amuxd.watch import Watch
+
+LOOK_AGAIN = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+class Unreadables:
+    def __init__(self, supervisor: Supervisor, host: Host, watch: Watch) -> None:
+        self.host = host
+        self.store = supervisor.store
+        self._supervisor = supervisor
+        self._watch = watch
+        self.changed: Callable[[NotReadable], None] = lambda _: None
+        self.disappeared: Callable[[NotReadable], None] = lambda _: None
+
+    async def look_at_all(self) -> None:
+        await asyncio.gather(*map(self.look, self._supervisor.registry.not_readable.values()))
+
+    async def look(self, session: NotReadable) -> None:
+        """What lives of it now; the end of that is an event, and looked at again."""
+        try:
+            members = await self.host.members(session.id)
+            home = await self.host.find_in_terminal(session.id) if members else None
+        except Exception as error:
+            logger.warning("%s cannot be looked at now: %s", session.name, error)
+            members, home = [], None
+            session.host_alive = session.session_alive = Liveness.UNKNOWN
+            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._ended, session)
+        else:
+            session.host_alive = Liveness.ALIVE if members else Liveness.DEAD
+            session.session_alive = session.host_alive if home or not members else Liveness.UNKNOWN
+        self._leave(session)
+        session.home = home
+        if home is not None and processes.is_dying(home.command):
+            session.session_alive = Liveness.DEAD
+        elif home is not None:
+            self._await_end(session, home.command_fd)
+        if home is not None:
+            self._await_end(session, home.server_fd)
+        elif members:
+            try:
+                session.member_fd = os.pidfd_open(members[0])
+                self._await_end(session, session.member_fd)
+            except ProcessLookupError:
+                # It went while it was looked at, and others may be left.
+                asyncio.get_running_loop().call_later(LOOK_AGAIN, self._ended, session)
+        self.changed(session)
+
+    def _await_end(self, session: NotReadable, fd: int) -> None:
+        self._watch.process(fd, lambda: self._ended(session))
+
+    def _ended(self, session: NotReadable) -> None:
+        if session.id in self._supervisor.registry.not_readable:
+            self._supervisor.spawn(self.look(session))
+
+    def _leave(self, session: NotReadable) -> None:
+        if session.home is not None:
+            self._watch.forget_process(session.home.command_fd)
+            self._watch.forget_process(session.home.server_fd)
+            session.home.close()
+            session.home = None
+        if session.member_fd >= 0:
+            self._watch.forget_process(session.member_fd)
+            os.close(session.member_fd)
+            session.member_fd = -1
+
+    async def stop(self, session: NotReadable, grace: float) -> None:
+        """As any other, but that nothing is written."""
+        async with session.operation:
+            await self.look(session)
+            if session.host_alive is Liveness.DEAD:
+                raise InvalidTransition(f"{session.name} cannot be read, and nothing of it is alive")
+            if session.home is not None:
+                server = session.home.server
+                if await self._asked_to_end(session.home.command_fd, grace):
+                    await self.host.drain(session.id, session.run, server)
+            try:
+                await self.host.tear_down(session.id)
+            except Exception as error:
+                raise Internal(f"{session.name} could not be stopped: {error}") from error
+            finally:
+                await self.look(session)
+            logger.info("%s: stopped, unread", session.name, extra={"AMUX_SESSION": session.id})
+
+    async def _asked_to_end(self, command_fd: int, grace: float) -> bool:
+        # One of its own: what is watched is closed as soon as it ended.
+        command = os.dup(command_fd)
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(command, over.set)
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(command, signal.SIGTERM)
+            async with asyncio.timeout(grace):
+                await over.wait()
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(command)
+            os.close(command)
+        return True
+
+    def kill(self, session: NotReadable, name: str) -> None:
+        number = processes.signal_number(name)
+        if number is None:
+            raise InvalidArgument(f"there is no signal {name!r}")
+        if session.home is None or session.session_alive is not Liveness.ALIVE:
+            raise InvalidTransition(f"{session.name} cannot be read, and no command of it is seen to live")
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(session.home.command_fd, number)
+
+    async def remove(self, session: NotReadable, force: bool) -> None:
+        async with session.operation:
+            if self._supervisor.registry.not_readable.get(session.id) is not session:
+                raise NoSuchSession(f"{session.name} was removed")
+            if not force:
+                raise InvalidTransition(
+                    f"{session.name} cannot be read: rm -f puts its files aside, in {self.store.set_aside}"
+                )
+            await self.look(session)
+            if session.host_alive is not Liveness.DEAD:
+                raise InvalidTransition(f"{session.name} is not known to be dead: stop it first")
+            try:
+                where = await self._supervisor.on_disk(self.store.put_aside, session.id)
+            except StoreError as error:
+                raise not_written(str(error), error) from error
+            del self._supervisor.registry.not_readable[session.id]
+            logger.warning("%s: removed unread, its files are in %s", session.name, where)
+            self.disappeared(session)
