@@ -128,6 +128,7 @@ class NotReadable:
     session_alive: Liveness = Liveness.UNKNOWN
     host_alive: Liveness = Liveness.UNKNOWN
     operation: asyncio.Lock = field(default_factory=asyncio.Lock)
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def reason(self) -> str:

@@ -35,6 +35,10 @@ class Unreadables:
 
     async def look(self, session: NotReadable) -> None:
         """What lives of it now; the end of that is an event, and looked at again."""
+        async with session.looking:
+            await self._look(session)
+
+    async def _look(self, session: NotReadable) -> None:
         try:
             members = await self.host.members(session.id)
             home = await self.host.find_in_terminal(session.id) if members else None

@@ -1,0 +1,44 @@
+"""What is seen of a session whose files cannot be read is what was seen last."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd.hosts import Home
+from amuxd.registry import NotReadable
+from amuxd.states import Liveness
+from amuxd.unreadable import Unreadables
+
+
+def test_a_look_that_took_long_does_not_hide_what_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        session = NotReadable("abc123", "abc123", "spoiled", None, 1)
+        world.supervisor.registry.not_readable[session.id] = session
+        members = [[2**22 + 1], []]
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def seen(session_id: str) -> list[int]:
+            return members.pop(0)
+
+        async def slow(session_id: str) -> Home | None:
+            asked.set()
+            await answer.wait()
+            return None
+
+        monkeypatch.setattr(world.host, "members", seen)
+        monkeypatch.setattr(world.host, "find_in_terminal", slow)
+        unreadables = Unreadables(world.supervisor, world.host, world.watch)
+        first = asyncio.create_task(unreadables.look(session))
+        await asked.wait()
+        second = asyncio.create_task(unreadables.look(session))
+        # As far as it gets while the first is not done.
+        await asyncio.sleep(0)
+        answer.set()
+        await asyncio.gather(first, second)
+        assert (session.session_alive, session.host_alive) == (Liveness.DEAD, Liveness.DEAD)
+
+    asyncio.run(in_world(tmp_path, story))
