@@ -95,37 +95,45 @@ class Maker:
             logger.error("%s", error)
 
     async def remove(self, workspace: Workspace, force: bool) -> Removed:
-        # Nothing is started in it meanwhile.
-        async with self._workspaces.turn(workspace.id):
+        async with self._workspaces.closed(workspace):
             if self._workspaces.get(workspace.id) is None:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
-            sessions = self._workspaces.sessions_in(workspace)
-            live = [entry for entry in sessions if is_at_work(entry)]
+            self._refuse_used(workspace)
+            live = [entry for entry in self._workspaces.sessions_in(workspace) if is_at_work(entry)]
             if live and not force:
                 raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
             for entry in live:
                 await self._end(entry)
-            self._refuse_nested(workspace)
             removed = Removed([], [])
             if workspace.repository:
                 removed = await asyncio.to_thread(worktrees.remove, workspace, force)
                 if not await asyncio.to_thread(os.path.lexists, workspace.directory):
-                    for entry in filter(depends, sessions):
+                    for entry in filter(depends, self._workspaces.sessions_in(workspace)):
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
             await self._workspaces.forget(workspace)
             return removed
 
-    def _refuse_nested(self, workspace: Workspace) -> None:
-        inside = [
+    def _refuse_used(self, workspace: Workspace) -> None:
+        """What goes with the worktree, though it is not the workspace's own."""
+        if not workspace.repository:
+            return
+        others = [
             other.name
             for other in self._workspaces
-            if workspace.repository
-            and other.id != workspace.id
-            and Path(other.directory).is_relative_to(workspace.directory)
+            if other.id != workspace.id and Path(other.directory).is_relative_to(workspace.directory)
         ]
-        if inside:
-            raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(inside)}")
+        if others:
+            raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(others)}")
+        guests = [
+            entry
+            for entry in self._supervisor.registry
+            if entry.session.workspace_id != workspace.id
+            and is_at_work(entry)
+            and Path(entry.session.directory).is_relative_to(workspace.directory)
+        ]
+        if guests:
+            raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {_named(guests)}")
 
     async def _end(self, entry: Entry) -> None:
         if entry.state.state in {State.RUNNING, State.STALE}:

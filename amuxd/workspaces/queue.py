@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from amuxd.errors import AmuxError
+from amuxd.errors import AmuxError, WorkspaceBusy
 from amuxd.files import StoreError
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -56,6 +56,7 @@ class Queue:
     async def advance(self, workspace_id: str) -> None:
         """Takes back what is free, and starts those who are next, in their order."""
         while True:
+            await self._workspaces.until_open(workspace_id)
             try:
                 workspace = await self._workspaces.tidy(workspace_id)
                 for place in next_in(workspace):
@@ -74,6 +75,9 @@ class Queue:
     async def _start(self, entry: Entry) -> None:
         try:
             await self._runs.start(entry)
+        except WorkspaceBusy:
+            # It is being removed. Where that is refused, the queue goes on.
+            self._advance(entry)
         except AmuxError as error:
             # Started by hand meanwhile, put away, or not possible: the session itself says which.
             logger.info("%s was not started from the queue: %s", entry.session.name, error)

@@ -15,7 +15,8 @@ from amuxd.states import State
 from amuxd.supervisor import Supervisor
 from amuxd.workspaces.directories import Presence, look_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
-from amuxd.workspaces.slots import Busy, Queued, ordinal
+from amuxd.workspaces import slots
+from amuxd.workspaces.slots import Queued, ordinal
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Workspaces:
         self._not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
         self._turns: dict[str, asyncio.Lock] = {}
+        self._closed: dict[str, asyncio.Event] = {}
         self._listeners: list[WorkspaceListener] = []
 
     async def load(self) -> list[Workspace]:
@@ -129,8 +131,29 @@ class Workspaces:
             self.presence[workspace.id] = presence
             self._changed(workspace)
 
-    def turn(self, workspace_id: str) -> asyncio.Lock:
+    def _turn(self, workspace_id: str) -> asyncio.Lock:
         return self._turns.setdefault(workspace_id, asyncio.Lock())
+
+    @contextlib.asynccontextmanager
+    async def closed(self, workspace: Workspace) -> AsyncIterator[None]:
+        """Nobody gets a slot in it meanwhile; whoever got one before is known to be live.
+
+        Who asks is refused, not kept waiting: the one who closed it may wait for that session's operation.
+        """
+        if workspace.id in self._closed:
+            raise WorkspaceBusy(f"the workspace {workspace.name} is being removed already")
+        opened = self._closed[workspace.id] = asyncio.Event()
+        try:
+            async with self._turn(workspace.id):
+                pass
+            yield
+        finally:
+            del self._closed[workspace.id]
+            opened.set()
+
+    async def until_open(self, workspace_id: str) -> None:
+        while opened := self._closed.get(workspace_id):
+            await opened.wait()
 
     def _changed(self, workspace: Workspace) -> None:
         for listener in self._listeners:
@@ -169,7 +192,9 @@ class Workspaces:
             yield True
             return
         # One at a time, so that those that may start at once start in their order.
-        async with self.turn(workspace.id):
+        async with self._turn(workspace.id):
+            if workspace.id in self._closed:
+                raise WorkspaceBusy(f"the workspace {workspace.name} is being removed")
             if workspace.id not in self._known:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} has just been removed")
             with self.ledger.taking(entry.id, run):
@@ -179,7 +204,7 @@ class Workspaces:
                     )
                 except StoreError as error:
                     raise Internal(f"{entry.session.name} gets no slot: {error}") from error
-                if isinstance(outcome, Busy):
+                if isinstance(outcome, slots.Busy):
                     raise self._busy(workspace, outcome)
                 self._take_in(outcome.workspace)
                 try:
@@ -211,7 +236,7 @@ class Workspaces:
             self._known[workspace.id] = workspace
             self._changed(workspace)
 
-    def _busy(self, workspace: Workspace, busy: Busy) -> WorkspaceBusy:
+    def _busy(self, workspace: Workspace, busy: slots.Busy) -> WorkspaceBusy:
         held = f"{workspace.name} has {workspace.slots} slot{'s' if workspace.slots > 1 else ''}"
         holders = self._named(busy.holders)
         waiting = f"; waiting before you: {self._named(busy.ahead)}" if busy.ahead else ""
