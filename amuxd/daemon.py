@@ -130,12 +130,13 @@ class Daemon:
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
         for unfinished in await workspaces.load():
-            await maker.undo(unfinished)
+            await maker.recover(unfinished)
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
         await reconcile.reconcile(runs)
         queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
+        await queue.begin()
         supervisor.listen(queue)
         supervisor.listen(orphans)
         server = self._export(bus, runs, workspaces, maker, mode, reload)

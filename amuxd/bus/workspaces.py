@@ -139,9 +139,9 @@ class WorkspaceObject:
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         options = dict(options)
-        force = take(options, "force", bool, False)
+        force, ignored = take(options, "force", bool, False), take(options, "ignored", bool, False)
         nothing_left(options, "option")
-        removed = await self._maker.remove(self._workspace, force)
+        removed = await self._maker.remove(self._workspace, force, ignored)
         return removed.lost, removed.kept
 
     async def setup(self, options: dict[str, Any]) -> str:

@@ -82,11 +82,15 @@ class Maker:
             if workspace.directory == directory:
                 raise InvalidArgument(f"{directory} is the workspace {workspace.name} already")
 
-    async def undo(self, unfinished: Workspace) -> None:
-        """amuxd ended while this was being made, and nobody has ever worked in it."""
+    async def recover(self, unfinished: Workspace) -> None:
+        """amuxd ended while this was being made; somebody may have worked in it since all the same."""
         try:
-            await asyncio.to_thread(worktrees.undo, unfinished)
-        except GitFailed as error:
+            if await asyncio.to_thread(worktrees.recovered, unfinished):
+                made = replace(unfinished, being_made=False)
+                await self._workspaces.write(made)
+                self._workspaces.know(made)
+                return
+        except (AmuxError, GitFailed, OSError) as error:
             logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
         try:
             await self._workspaces.forget(unfinished)
@@ -94,7 +98,7 @@ class Maker:
             # The next amuxd tries again; this one has sessions to look after.
             logger.error("%s", error)
 
-    async def remove(self, workspace: Workspace, force: bool) -> Removed:
+    async def remove(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
         async with self._workspaces.closed(workspace):
             if self._workspaces.get(workspace.id) is None:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
@@ -106,7 +110,7 @@ class Maker:
                 await self._end(entry)
             removed = Removed([], [])
             if workspace.repository:
-                removed = await asyncio.to_thread(worktrees.remove, workspace, force)
+                removed = await asyncio.to_thread(worktrees.remove, workspace, force, with_ignored)
                 if not await asyncio.to_thread(os.path.lexists, workspace.directory):
                     for entry in filter(depends, self._workspaces.sessions_in(workspace)):
                         entry.workspace_exists = False

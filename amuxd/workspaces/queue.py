@@ -1,6 +1,7 @@
 """Slots that come free, and the sessions that wait for them."""
 
 import asyncio
+import contextlib
 import logging
 
 from amuxd.errors import AmuxError, WorkspaceBusy
@@ -25,6 +26,14 @@ class Queue:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._starting: set[str] = set()
+
+    async def begin(self) -> None:
+        """Before anybody asks: who was live when amuxd ended need not be so now."""
+        for workspace in self._workspaces:
+            if workspace.holders or workspace.queue:
+                # The queue tells of a disk that refuses, and tries again.
+                with contextlib.suppress(StoreError):
+                    await self._workspaces.tidy(workspace.id)
 
     async def run(self) -> None:
         """At the start, and now and then for the slot whose end nobody told of."""
@@ -64,7 +73,7 @@ class Queue:
                     if entry is not None and entry.id not in self._starting:
                         self._starting.add(entry.id)
                         self._supervisor.spawn(self._start(entry))
-                await self._workspaces.tell_positions(workspace)
+                await self._workspaces.tell_positions(workspace_id)
                 return
             except StoreError as error:
                 if self._workspaces.get(workspace_id) is None:

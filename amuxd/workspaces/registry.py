@@ -13,9 +13,9 @@ from amuxd.records import Place, Workspace
 from amuxd.registry import Entry, check_name, fresh_id
 from amuxd.states import State
 from amuxd.supervisor import Supervisor
+from amuxd.workspaces import slots
 from amuxd.workspaces.directories import Presence, look_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
-from amuxd.workspaces import slots
 from amuxd.workspaces.slots import Queued, ordinal
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class Workspaces:
         self._not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
         self._turns: dict[str, asyncio.Lock] = {}
+        self._telling: dict[str, asyncio.Lock] = {}
         self._closed: dict[str, asyncio.Event] = {}
         self._listeners: list[WorkspaceListener] = []
 
@@ -181,7 +182,7 @@ class Workspaces:
             raise self._busy(workspace, busy)
 
     @contextlib.asynccontextmanager
-    async def slot(self, entry: Entry, run: int) -> AsyncIterator[bool]:
+    async def slot(self, entry: Entry, run: int, patient: bool) -> AsyncIterator[bool]:
         """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
         workspace_id = entry.session.workspace_id
         if workspace_id in self._not_readable:
@@ -200,7 +201,7 @@ class Workspaces:
             with self.ledger.taking(entry.id, run):
                 try:
                     outcome = await self.supervisor.on_disk(
-                        self.ledger.take, workspace.id, entry.id, run, entry.session.queue
+                        self.ledger.take, workspace.id, entry.id, run, patient
                     )
                 except StoreError as error:
                     raise Internal(f"{entry.session.name} gets no slot: {error}") from error
@@ -213,7 +214,10 @@ class Workspaces:
                     self.supervisor.spawn(self._take_back(workspace.id))
                     raise
         if isinstance(outcome, Queued):
-            await self.tell_positions(outcome.workspace)
+            await self.tell_positions(workspace_id)
+        elif outcome.workspace.queue:
+            # One has left the queue, perhaps; its start waits for no telling of that.
+            self.supervisor.spawn(self.tell_positions(workspace_id))
 
     async def _take_back(self, workspace_id: str) -> None:
         with contextlib.suppress(StoreError):
@@ -225,11 +229,15 @@ class Workspaces:
         self._take_in(workspace)
         return workspace
 
-    async def tell_positions(self, workspace: Workspace) -> None:
-        for number, place in enumerate(workspace.queue, 1):
-            if entry := self.supervisor.registry.get(place.session_id):
-                reason = f"waiting for a slot in {workspace.name} ({ordinal(number)})"
-                await self.supervisor.explain(entry, State.CREATED, reason)
+    async def tell_positions(self, workspace_id: str) -> None:
+        # One teller at a time, each with the queue as it is by then: the last word is the latest.
+        async with self._telling.setdefault(workspace_id, asyncio.Lock()):
+            if (workspace := self._known.get(workspace_id)) is None:
+                return
+            for number, place in enumerate(workspace.queue, 1):
+                if entry := self.supervisor.registry.get(place.session_id):
+                    reason = f"waiting for a slot in {workspace.name} ({ordinal(number)})"
+                    await self.supervisor.explain(entry, State.CREATED, reason)
 
     def _take_in(self, workspace: Workspace) -> None:
         if workspace.id in self._known and self._known[workspace.id] != workspace:

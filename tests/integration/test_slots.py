@@ -1,12 +1,13 @@
 """Slots and the queue, whatever becomes of those who hold one or wait for one."""
 
+import json
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_fixtures import Agents
+from agent_fixtures import Agents, Reboots, state_file
 from harness.bus import Bus, CallFailed
 from harness.client import BUS_NAME, Session
 from harness.daemon import Amux
@@ -106,9 +107,7 @@ def test_one_that_waits_is_not_started_out_of_its_turn(amux: Amux, one: Path) ->
     assert (second.state, of_workspace(amux, "Queue")) == ("created", [second.id])
 
 
-def test_a_parked_session_is_orphaned_and_its_slot_given_back(
-    amux: Amux, one: Path, agents: Agents
-) -> None:
+def test_a_parked_session_is_orphaned_and_its_slot_given_back(amux: Amux, one: Path, agents: Agents) -> None:
     session = talk_in(amux)
     waiting = run_in(amux, queue=True)
     session.call("Park")
@@ -127,6 +126,55 @@ def test_a_parked_session_is_orphaned_and_its_slot_given_back(
     until(lambda: of_workspace(amux, "Presence") == "present")
     session.call("Resume")
     until(lambda: "remembering ['first']" in session.log())
+
+
+def test_two_that_come_back_by_themselves_share_the_slot(amux: Amux, one: Path, agents: Agents) -> None:
+    reboots = Reboots(amux)
+    first = talk_in(amux, name="first", resume="auto")
+    reboots.reboot(first)
+    first.wait_state("running")
+    first.stop()
+    second = talk_in(amux, name="second", resume="auto")
+    # On the boot before this one, it was the first that ran.
+    amux.stop()
+    state = state_file(amux, first)
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"state": "suspended"}))
+    amux.start()
+    reboots.reboot(first, second)
+    states = {first: FIRST, second: FIRST}
+    until(lambda: sorted(session.state for session in states) == ["created", "running"])
+    running, waiting = sorted(states, key=lambda session: session.state, reverse=True)
+    assert (waiting.get("Reason"), of_workspace(amux, "Holders")) == (FIRST, [running.id])
+    until(lambda: "remembering ['first']" in running.log())
+    # It is no second time that it comes back by itself, but the same one.
+    amux.restart()
+    assert (waiting.state, waiting.get("Reason")) == ("created", FIRST)
+    running.stop()
+    waiting.wait_state("running")
+    until(lambda: "remembering ['first']" in waiting.log())
+    assert "resume, as resume=auto wants it" in amux.cli("history", waiting.id).stdout
+
+
+def test_one_that_comes_back_waits_behind_those_who_waited(amux: Amux, one: Path, agents: Agents) -> None:
+    session = talk_in(amux, resume="auto")
+    waiting = [run_in(amux, queue=True) for _ in range(2)]
+    Reboots(amux).reboot(session, *waiting)
+    waiting[0].wait_state("running")
+    until(lambda: session.get("Reason") == SECOND)
+    waiting[0].stop()
+    waiting[1].wait_state("running")
+    until(lambda: session.get("Reason") == FIRST)
+    waiting[1].stop()
+    session.wait_state("running")
+    until(lambda: "remembering ['first']" in session.log())
+
+
+def test_a_reboot_leaves_no_slot_taken(amux: Amux, one: Path) -> None:
+    session = run_in(amux)
+    Reboots(amux).reboot(session, in_order=False)
+    assert session.state == "suspended"
+    assert of_workspace(amux, "Holders") == []
+    run_in(amux).wait_state("running")
 
 
 class Aside:

@@ -250,16 +250,55 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> 
 
 
 def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
+    def killed_meanwhile() -> None:
+        (file,) = (amux.state / "workspaces").glob("*.json")
+        amux.stop()
+        file.write_text(file.read_text().replace('"being_made":false', '"being_made":true'))
+
     amux.cli("ws", "add", "fix", cwd=repo)
     directory = workspace_directory(amux, "fix")
-    (file,) = (amux.state / "workspaces").glob("*.json")
-    amux.stop()
-    file.write_text(file.read_text().replace('"being_made":false', '"being_made":true'))
+    killed_meanwhile()
     amux.start()
     assert amux.cli("ws", "ls").stdout == ""
     assert not directory.exists()
     assert git(repo, "branch", "--format=%(refname:short)") == "main"
     amux.cli("ws", "add", "fix", cwd=repo)
+    killed_meanwhile()
+    # Somebody finds it and works in it before amuxd is back.
+    (directory / "work").write_text("mine")
+    amux.start()
+    assert workspace_directory(amux, "fix") == directory
+    assert (directory / "work").read_text() == "mine"
+    assert amux.cli("ws", "rm", "fix", check=False).returncode == 4
+
+
+def test_what_git_ignores_is_taken_along_when_that_is_said(amux: Amux, repo: Path) -> None:
+    (repo / ".git/info/exclude").write_text("*.env\n")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    (workspace_directory(amux, "fix") / "a.env").write_text("KEY=1")
+    assert "Ignored:     a.env" in amux.cli("ws", "show", "fix").stdout
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    told = "amux: fix has 1 file that git ignores (a.env); --ignored takes these along\n"
+    assert (refused.returncode, refused.stderr) == (4, told)
+    assert amux.cli("ws", "rm", "--ignored", "fix").stdout == "removed fix\n"
+
+
+def test_what_is_mounted_in_it_is_not_emptied(amux: Amux, repo: Path) -> None:
+    (repo / ".git/info/exclude").write_text("/data\n")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    data = workspace_directory(amux, "fix") / "data"
+    data.mkdir()
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", data])
+    try:
+        amux.machine.run(["touch", data / "precious"])
+        for force in ((), ("--force",)):
+            refused = amux.cli("ws", "rm", *force, "fix", check=False)
+            assert refused.returncode == 4
+            assert f"mount in it, {data}" in refused.stderr
+        amux.machine.run(["test", "-e", data / "precious"])
+    finally:
+        amux.machine.run(["umount", data])
+    amux.cli("ws", "rm", "fix")
 
 
 def test_a_workspace_in_a_workspace_and_one_that_is_missing(amux: Amux, repo: Path) -> None:
