@@ -35,7 +35,9 @@ def ws(context: click.Context) -> None:
 @click.option("--branch", metavar="BRANCH", help="A new branch or an existing one; NAME otherwise.")
 @click.option("--base", metavar="COMMIT", help="What a new branch begins from; where you are otherwise.")
 @click.option("--path", metavar="DIR", type=_DIRECTORY, help="Take this directory as it is: no worktree.")
-@click.option("--slots", metavar="N", type=click.IntRange(1), help="How many sessions can be live in it.")
+@click.option(
+    "--slots", metavar="N", type=click.IntRange(1, 0xFFFFFFFF), help="How many sessions can be live in it."
+)
 @click.option("--allow-setup", is_flag=True, help="Run the repository's set-up command without asking.")
 @click.option("--no-setup", is_flag=True, help="Do not run it.")
 def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given: Any) -> None:

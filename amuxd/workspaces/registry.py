@@ -120,6 +120,7 @@ class Workspaces:
             await self.supervisor.on_disk(self.ledger.remove, workspace.id)
         except StoreError as error:
             raise Internal(f"the workspace {workspace.name} is not forgotten: {error}") from error
+        self.presence.pop(workspace.id, None)
         if self._known.pop(workspace.id, None):
             logger.info("workspace %s: removed", workspace.name)
             for listener in self._listeners:
@@ -128,7 +129,7 @@ class Workspaces:
     def found(self, workspace: Workspace, presence: Presence) -> None:
         for entry in self.sessions_in(workspace):
             self._tell_entry(entry, presence)
-        if self.presence.get(workspace.id) is not presence:
+        if self.presence.get(workspace.id, Presence.UNKNOWN) is not presence:
             self.presence[workspace.id] = presence
             self._changed(workspace)
 

@@ -247,3 +247,33 @@ def test_what_runs_in_it_without_being_its_own_keeps_it(amux: Amux, one: Path) -
         assert refused.stderr == "amux: other live sessions work in one: guest (running)\n"
     guest.stop()
     amux.cli("ws", "rm", "one")
+
+
+def test_an_attach_waits_for_its_turn(amux: Amux, one: Path) -> None:
+    holder = run_in(amux)
+    command = ("run", "-w", "one", "--queue", "-n", "patient", "--attach", "--", "sh", "-c")
+    with amux.terminal(*command, "echo there; exec cat") as terminal:
+        terminal.expect(FIRST)
+        # It is told when amuxd comes back, too.
+        amux.restart()
+        holder.wait_state("running")
+        holder.stop()
+        terminal.expect("there")
+    amux.session("patient").stop()
+
+
+def test_whoever_waits_for_a_turn_hears_of_what_becomes_of_it(amux: Amux, one: Path) -> None:
+    run_in(amux)
+    for flag in ("--attach", "--wait"):
+        with amux.terminal("run", "-w", "one", "--queue", "-n", "patient", flag, "--", "true") as terminal:
+            terminal.expect(FIRST)
+            terminal.type("\x03")
+            terminal.expect("goes on")
+            assert terminal.wait() == 130
+        assert amux.session("patient").state == "created"
+        amux.cli("rm", "patient")
+        with amux.terminal("run", "-w", "one", "--queue", "-n", "patient", flag, "--", "true") as terminal:
+            terminal.expect(FIRST)
+            amux.cli("rm", "patient")
+            terminal.expect("was removed")
+            assert terminal.wait() == 3
