@@ -63,6 +63,7 @@ def make(
         options["path"] = ("s", str(path.absolute()))
     else:
         options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
+        options["env"] = ("a{ss}", environment(()))
     for option in ("branch", "base"):
         if given.get(option):
             options[option] = ("s", given[option])

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amuxd.errors import (
@@ -41,6 +41,7 @@ class Asked:
     branch: str = ""
     base: str = ""
     slots: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 class Maker:
@@ -64,7 +65,7 @@ class Maker:
 
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
-        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy)
+        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment)
         # git itself takes one worktree after the other in a repository.
         async with self._adding.setdefault(asked.repository, asyncio.Lock()):
             planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory)

@@ -4,8 +4,8 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,6 +31,8 @@ class Wish:
     branch: str = ""
     base: str = ""
     copy: Sequence[str] = ()
+    # For the programs that git calls to check files out.
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
         track = "--track" if workspace.base.startswith("refs/remotes/") else "--no-track"
         new = [track, "-b", workspace.branch] if workspace.made_branch else []
         start = workspace.base if workspace.made_branch else workspace.branch
-        git(workspace.repository, "worktree", "add", *new, workspace.directory, start, deadline=LONG)
+        words = ["worktree", "add", *new, workspace.directory, start]
+        git(workspace.repository, *words, deadline=LONG, environment=wish.environment)
         copied = copies.bring(_source(wish.repository), directory, wish.copy)
     except (GitFailed, OSError) as error:
         undo(workspace)

@@ -1,6 +1,11 @@
 """Sessions side by side on one repository, on real git, tmux and systemd."""
 
 import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +372,48 @@ def test_a_removal_that_the_disk_did_not_take_is_finished_later(amux: Amux, repo
     assert "missing" in amux.cli("ws", "ls").stdout
     amux.cli("ws", "rm", "one")
     assert amux.cli("ws", "ls").stdout == ""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A repository that is reached over the network, and the address of it."""
+    there = repository(tmp_path / "served/code")
+    for setting in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
+        git(there, "config", setting, "true")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    serve = ["git", "daemon", "--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}"]
+    server = subprocess.Popen([*serve, f"--base-path={there.parent}", str(there.parent)], process_group=0)
+    address = f"git://127.0.0.1:{port}/code"
+    try:
+        until(lambda: git(tmp_path, "ls-remote", address, check=False))
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def test_what_a_partial_clone_lacks_is_fetched(amux: Amux, served: str, tmp_path: Path) -> None:
+    """git asks the network for the files that it checks out, from within amuxd's own confinement."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", served, str(clone))
+    assert "?" in git(clone, "rev-list", "--objects", "--all", "--missing=print")
+    amux.cli("ws", "add", "fix", cwd=clone)
+    assert (workspace_directory(amux, "fix") / "file0").read_text().startswith("0\n")
+
+
+def test_a_filter_is_found_where_the_caller_finds_it(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    commit(repo, ".gitattributes", "*.txt filter=mine\n")
+    commit(repo, "some.txt", "stored\n")
+    git(repo, "config", "filter.mine.smudge", "my-filter")
+    git(repo, "config", "filter.mine.required", "true")
+    program = tmp_path / "bin/my-filter"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nsed s/stored/shown/\n")
+    program.chmod(0o755)
+    refused = amux.cli("ws", "add", "fix", cwd=repo, check=False)
+    assert refused.returncode == 2
+    assert "smudge filter mine failed" in refused.stderr
+    assert git(repo, "branch", "--list", "fix") == ""
+    amux.cli("ws", "add", "fix", cwd=repo, env={"PATH": f"{program.parent}:{amux.environment['PATH']}"})
+    assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "shown\n"
