@@ -135,7 +135,7 @@ class Daemon:
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
         for unfinished in await workspaces.load():
-            await maker.undo(unfinished)
+            await maker.recover(unfinished)
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
@@ -143,6 +143,7 @@ class Daemon:
         unreadables = Unreadables(supervisor, host, watch)
         await unreadables.look_at_all()
         queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
+        await queue.begin()
         supervisor.listen(queue)
         supervisor.listen(orphans)
         server = self._export(bus, runs, unreadables, workspaces, maker, mode, reload)

@@ -63,12 +63,13 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {
         **inherited,
+        **more,
+        # Its words are read.
         "LC_ALL": "C.UTF-8",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "/bin/false",
         "SSH_ASKPASS": "/bin/false",
         "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
-        **more,
     }
 
 

@@ -37,7 +37,7 @@ _BEING_ENDED = {State.STOPPING, State.ORPHANED}
 class Places(Protocol):
     """Where there is room for a run."""
 
-    def slot(self, entry: Entry, run: int) -> AbstractAsyncContextManager[bool]:
+    def slot(self, entry: Entry, run: int, patient: bool) -> AbstractAsyncContextManager[bool]:
         """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
 
     async def look(self, entry: Entry) -> None: ...
@@ -72,7 +72,7 @@ class Runs:
         async with self._operation(entry):
             if decide(entry.situation, states.StartRequested()) is None:
                 raise impossible(entry, "start")
-            async with self.places.slot(entry, entry.state.run) as has_slot:
+            async with self.places.slot(entry, entry.state.run, entry.session.queue) as has_slot:
                 if has_slot:
                     await self.supervisor.request(entry, states.StartRequested(), "start", USER)
             if has_slot:
@@ -122,7 +122,9 @@ class Runs:
             "resuming": fact.resume,
             **changes,
         }
-        async with self.places.slot(entry, entry.state.run + 1) as has_slot:
+        # Nobody is there to hear of a refusal of what nobody asked for.
+        patient = entry.session.queue or fact.by_itself
+        async with self.places.slot(entry, entry.state.run + 1, patient) as has_slot:
             await self.supervisor.request(entry, fact, verb, by, **fresh)
             entry.activity_at = entry.activity_hash = 0
             if has_slot:

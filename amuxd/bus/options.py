@@ -68,14 +68,14 @@ def session_from(
         agent=agent,
         shell=shell,
         resume=ResumePolicy(resume),
-        environment=_environment(take(options, "env", dict, {})),
+        environment=environment_from(take(options, "env", dict, {})),
         limits=_limits(options),
     )
     nothing_left(options, "option")
     return session
 
 
-def _environment(environment: dict[object, object]) -> dict[str, str]:
+def environment_from(environment: dict[object, object]) -> dict[str, str]:
     checked = {}
     for name, value in environment.items():
         if not isinstance(name, str) or not isinstance(value, str):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amuxd.bus.interface import load
-from amuxd.bus.options import nothing_left, take
+from amuxd.bus.options import environment_from, nothing_left, take
 from amuxd.bus.server import PropertyMap, Server, Typed
 from amuxd.bus.values import variant
 from amuxd.errors import InvalidArgument, SetupNotAllowed
@@ -67,6 +67,7 @@ class Shelf:
             branch=take(options, "branch", str, ""),
             base=take(options, "base", str, ""),
             slots=take(options, "slots", int, 0),
+            environment=environment_from(take(options, "env", dict, {})),
         )
         nothing_left(options, "option")
         if bool(asked.path) == bool(asked.repository):
@@ -139,15 +140,15 @@ class WorkspaceObject:
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         options = dict(options)
-        force = take(options, "force", bool, False)
+        force, ignored = take(options, "force", bool, False), take(options, "ignored", bool, False)
         nothing_left(options, "option")
-        removed = await self._maker.remove(self._workspace, force)
+        removed = await self._maker.remove(self._workspace, force, ignored)
         return removed.lost, removed.kept
 
     async def setup(self, options: dict[str, Any]) -> str:
         options = dict(options)
         allow = take(options, "allow", bool, False)
-        environment = take(options, "env", dict, {})
+        environment = environment_from(take(options, "env", dict, {}))
         nothing_left(options, "option")
         workspace = self._workspace
         command = self._maker.setup_of(workspace)

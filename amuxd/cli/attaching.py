@@ -67,7 +67,7 @@ def _possible(session: Properties) -> str:
     steps = []
     if session.get("Resumable"):
         steps.append(f"amux resume {session['Id']}")
-    if sessions.can_restart(session["State"]):
+    if sessions.can_restart(session):
         steps.append(f"amux restart {session['Id']}")
     if sessions.can_archive(session["State"]):
         steps.append(f"amux archive {session['Id']}")
@@ -78,7 +78,7 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> None:
     offers = []
     if session.get("Resumable"):
         offers.append("[S] Resume")
-    if sessions.can_restart(session["State"]):
+    if sessions.can_restart(session):
         offers.append("[R] Restart")
     if sessions.can_archive(session["State"]):
         offers.append("[T] Teardown")

@@ -15,6 +15,8 @@ from amuxd.cli.quantities import parse_count, parse_percent, parse_size
 from amuxd.cli.text import harmless
 
 _WEIGHTS = click.IntRange(1, 10000)
+# After a change of anything it is looked again, this soon and no later than that.
+_SETTLE, _LATEST = 0.02, 0.5
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -79,8 +81,8 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
         from amuxd.cli.workspaces import ensure
 
         ensure(client, given["workspace"], given["create"])
-    if wait:
-        # Before it is created: it may end before the call returns.
+    if wait or (attach and given["queue"]):
+        # Before it is created: it may begin, or end, before the call returns.
         client.subscribe()
     path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
     session = client.properties(path)
@@ -100,12 +102,20 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
     if attach:
         from amuxd.cli.attaching import attach_to
 
+        if session["State"] == "created":
+            _wait_for_its_turn(client, path)
         attach_to(client, path)
     if wait:
         from amuxd.cli.waiting import ends
 
         return ends(client, {path: sessions.label(session)})[path]
     return 0
+
+
+def _wait_for_its_turn(client: Client, path: str) -> None:
+    sys.stdout.flush()
+    while client.properties(path)["State"] in ("created", "starting"):
+        client.wait_for_change(_SETTLE, _LATEST)
 
 
 def _check_workspace(given: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What a session's properties mean: the words for a state, and the JSON."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from amuxd.cli.client import Properties
@@ -52,8 +53,10 @@ def label(session: Properties) -> str:
     return f"{session['Name']} ({session['Id']})"
 
 
-def can_restart(state: str) -> bool:
-    return state in _RESTARTABLE
+def can_restart(session: Properties) -> bool:
+    """An orphan only once its directory is back."""
+    state = session["State"]
+    return state in _RESTARTABLE and (state != "orphaned" or Path(session["Directory"]).is_dir())
 
 
 def can_archive(state: str) -> bool:

@@ -55,6 +55,7 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
         ("Branch", _branch(workspace, status)),
         ("Uncommitted", _files(status.get("uncommitted", []))),
         ("Untracked", _files(status.get("untracked", []))),
+        ("Ignored", _files(status.get("ignored", []))),
         ("Unpushed", _commits(status.get("unpushed", 0))),
         ("Stashes", str(status.get("stashes") or "")),
         ("Under way", status.get("operation", "")),

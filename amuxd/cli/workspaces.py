@@ -35,7 +35,9 @@ def ws(context: click.Context) -> None:
 @click.option("--branch", metavar="BRANCH", help="A new branch or an existing one; NAME otherwise.")
 @click.option("--base", metavar="COMMIT", help="What a new branch begins from; where you are otherwise.")
 @click.option("--path", metavar="DIR", type=_DIRECTORY, help="Take this directory as it is: no worktree.")
-@click.option("--slots", metavar="N", type=click.IntRange(1), help="How many sessions can be live in it.")
+@click.option(
+    "--slots", metavar="N", type=click.IntRange(1, 0xFFFFFFFF), help="How many sessions can be live in it."
+)
 @click.option("--allow-setup", is_flag=True, help="Run the repository's set-up command without asking.")
 @click.option("--no-setup", is_flag=True, help="Do not run it.")
 def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given: Any) -> None:
@@ -61,6 +63,7 @@ def make(
         options["path"] = ("s", str(path.absolute()))
     else:
         options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
+        options["env"] = ("a{ss}", environment(()))
     for option in ("branch", "base"):
         if given.get(option):
             options[option] = ("s", given[option])
@@ -150,17 +153,19 @@ def show(name: str, as_json: bool) -> None:
 @ws.command()
 @click.argument("names", metavar="W...", nargs=-1, required=True)
 @click.option("-f", "--force", is_flag=True, help="Throw away what is in it; it says first what that is.")
-def rm(names: Sequence[str], force: bool) -> int:
+@click.option("--ignored", is_flag=True, help="Throw away files that git ignores, and nothing else.")
+def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.
 
-    A directory that was given with --path stays where it is. With --force, commits can be had back from
-    refs/amux/removed/ in the repository.
+    A directory that was given with --path stays where it is. What lies in a directory that git ignores as a
+    whole goes with the worktree. With --force, commits can be had back from refs/amux/removed/ in the
+    repository.
     """
     client = Client()
     code = 0
     for name in dict.fromkeys(names):
         try:
-            _remove(client, name, force)
+            _remove(client, name, force, ignored)
         except RemoteError as problem:
             sys.stdout.flush()
             told = failures.tell(problem)
@@ -168,14 +173,15 @@ def rm(names: Sequence[str], force: bool) -> int:
     return code
 
 
-def _remove(client: Client, name: str, force: bool) -> None:
+def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
     if force:
         status = plain(client.workspace(where, "Status")[0])
         for loss in status.get("lost", []) if found["Repository"] else []:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
-    _, kept = client.workspace(where, "Remove", "a{sv}", {"force": ("b", force)}, timeout=LONG)
+    options = {"force": ("b", force), "ignored": ("b", ignored)}
+    _, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
     print(harmless(f"removed {found['Name']}"))
     for what in kept:
         print(harmless(f"  kept {what}"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ def bring(source: Path | None, target: Path, names: Sequence[str]) -> dict[str, 
         for file in sorted(origin.rglob("*")) if origin.is_dir() else [origin]:
             relative = str(file.relative_to(source))
             place = target / relative
-            if not file.is_file() or place.exists():
+            # A link that leads nowhere is there as well, and would be written through.
+            if not file.is_file() or os.path.lexists(place):
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, place)
@@ -28,22 +30,33 @@ def bring(source: Path | None, target: Path, names: Sequence[str]) -> dict[str, 
     return copied
 
 
+class Changed(Exception):
+    """A copy is not what it was when somebody looked: it is work now."""
+
+
 @contextlib.contextmanager
-def aside(directory: Path, names: Sequence[str]) -> Iterator[None]:
+def aside(directory: Path, copied: dict[str, str]) -> Iterator[None]:
     """Takes them away for good, unless something goes wrong: then they are where they were."""
-    present = [name for name in names if (directory / name).is_file()]
+    present = [name for name in copied if (directory / name).is_file()]
     if not present:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix=".amux-", dir=directory.parent) as scratch:
+    scratch = Path(tempfile.mkdtemp(prefix=".amux-", dir=directory.parent))
+    moved: dict[str, Path] = {}
+    try:
         for number, name in enumerate(present):
-            (directory / name).rename(Path(scratch, str(number)))
-        try:
-            yield
-        except BaseException:
-            for number, name in enumerate(present):
-                Path(scratch, str(number)).rename(directory / name)
-            raise
+            (directory / name).rename(scratch / str(number))
+            moved[name] = scratch / str(number)
+            if _digest(moved[name]) != copied[name]:
+                raise Changed(f"{name} has just been changed")
+        yield
+    except BaseException:
+        for name, place in moved.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            place.rename(directory / name)
+        scratch.rmdir()
+        raise
+    shutil.rmtree(scratch)
 
 
 def without(directory: Path, files: standing.Files, copied: dict[str, str]) -> standing.Files:
@@ -52,7 +65,8 @@ def without(directory: Path, files: standing.Files, copied: dict[str, str]) -> s
     untracked = [name for name in files.untracked if not _only_copies(directory, name, same)]
     # One that git ignores, and that was changed here, is work as well.
     untracked += [name for name in changed if name not in untracked]
-    return replace(files, untracked=untracked)
+    ignored = [name for name in files.ignored if name not in copied]
+    return replace(files, untracked=untracked, ignored=ignored)
 
 
 def _only_copies(directory: Path, name: str, same: set[str]) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amuxd.errors import (
@@ -41,6 +41,7 @@ class Asked:
     branch: str = ""
     base: str = ""
     slots: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 class Maker:
@@ -64,7 +65,7 @@ class Maker:
 
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
-        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy)
+        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment)
         # git itself takes one worktree after the other in a repository.
         async with self._adding.setdefault(asked.repository, asyncio.Lock()):
             planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory)
@@ -82,11 +83,15 @@ class Maker:
             if workspace.directory == directory:
                 raise InvalidArgument(f"{directory} is the workspace {workspace.name} already")
 
-    async def undo(self, unfinished: Workspace) -> None:
-        """amuxd ended while this was being made, and nobody has ever worked in it."""
+    async def recover(self, unfinished: Workspace) -> None:
+        """amuxd ended while this was being made; somebody may have worked in it since all the same."""
         try:
-            await asyncio.to_thread(worktrees.undo, unfinished)
-        except GitFailed as error:
+            if await asyncio.to_thread(worktrees.recovered, unfinished):
+                made = replace(unfinished, being_made=False)
+                await self._workspaces.write(made)
+                self._workspaces.know(made)
+                return
+        except (AmuxError, GitFailed, OSError) as error:
             logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
         try:
             await self._workspaces.forget(unfinished)
@@ -94,38 +99,46 @@ class Maker:
             # The next amuxd tries again; this one has sessions to look after.
             logger.error("%s", error)
 
-    async def remove(self, workspace: Workspace, force: bool) -> Removed:
-        # Nothing is started in it meanwhile.
-        async with self._workspaces.turn(workspace.id):
+    async def remove(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
+        async with self._workspaces.closed(workspace):
             if self._workspaces.get(workspace.id) is None:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
-            sessions = self._workspaces.sessions_in(workspace)
-            live = [entry for entry in sessions if is_at_work(entry)]
+            self._refuse_used(workspace)
+            live = [entry for entry in self._workspaces.sessions_in(workspace) if is_at_work(entry)]
             if live and not force:
                 raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
             for entry in live:
                 await self._end(entry)
-            self._refuse_nested(workspace)
             removed = Removed([], [])
             if workspace.repository:
-                removed = await asyncio.to_thread(worktrees.remove, workspace, force)
+                removed = await asyncio.to_thread(worktrees.remove, workspace, force, with_ignored)
                 if not await asyncio.to_thread(os.path.lexists, workspace.directory):
-                    for entry in filter(depends, sessions):
+                    for entry in filter(depends, self._workspaces.sessions_in(workspace)):
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
             await self._workspaces.forget(workspace)
             return removed
 
-    def _refuse_nested(self, workspace: Workspace) -> None:
-        inside = [
+    def _refuse_used(self, workspace: Workspace) -> None:
+        """What goes with the worktree, though it is not the workspace's own."""
+        if not workspace.repository:
+            return
+        others = [
             other.name
             for other in self._workspaces
-            if workspace.repository
-            and other.id != workspace.id
-            and Path(other.directory).is_relative_to(workspace.directory)
+            if other.id != workspace.id and Path(other.directory).is_relative_to(workspace.directory)
         ]
-        if inside:
-            raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(inside)}")
+        if others:
+            raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(others)}")
+        guests = [
+            entry
+            for entry in self._supervisor.registry
+            if entry.session.workspace_id != workspace.id
+            and is_at_work(entry)
+            and Path(entry.session.directory).is_relative_to(workspace.directory)
+        ]
+        if guests:
+            raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {_named(guests)}")
 
     async def _end(self, entry: Entry) -> None:
         if entry.state.state in {State.RUNNING, State.STALE}:

@@ -61,13 +61,16 @@ class Orphans:
         # For one that is orphaned already it can come back.
         needed = any(depends(entry) or entry.state.state is State.ORPHANED for entry in sessions)
         if not needed:
-            self._uncover(workspace.directory)
+            self._uncover(workspace)
         elif workspace.directory not in self._directories:
             self._supervisor.spawn(self._check(workspace))
 
-    def _uncover(self, directory: str) -> None:
-        self._directories.forget(directory)
-        self._identities.pop(directory, None)
+    def _uncover(self, workspace: Workspace) -> None:
+        self._directories.forget(workspace.directory)
+        self._identities.pop(workspace.directory, None)
+        if self._workspaces.get(workspace.id):
+            # What nobody looks at any more is not known.
+            self._workspaces.found(workspace, Presence.UNKNOWN)
 
     def _suspect(self, directory: str) -> None:
         for workspace in self._workspaces:
@@ -92,7 +95,7 @@ class Orphans:
         directory = workspace.directory
         presence = await look_in_time(directory, self._identities.get(directory))
         if self._workspaces.get(workspace.id) is None:
-            self._uncover(directory)
+            self._uncover(workspace)
             return
         self._workspaces.found(workspace, presence)
         if presence is Presence.GONE:

@@ -1,9 +1,10 @@
 """Slots that come free, and the sessions that wait for them."""
 
 import asyncio
+import contextlib
 import logging
 
-from amuxd.errors import AmuxError
+from amuxd.errors import AmuxError, WorkspaceBusy
 from amuxd.files import StoreError
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -25,6 +26,14 @@ class Queue:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._starting: set[str] = set()
+
+    async def begin(self) -> None:
+        """Before anybody asks: who was live when amuxd ended need not be so now."""
+        for workspace in self._workspaces:
+            if workspace.holders or workspace.queue:
+                # The queue tells of a disk that refuses, and tries again.
+                with contextlib.suppress(StoreError):
+                    await self._workspaces.tidy(workspace.id)
 
     async def run(self) -> None:
         """At the start, and now and then for the slot whose end nobody told of."""
@@ -56,6 +65,7 @@ class Queue:
     async def advance(self, workspace_id: str) -> None:
         """Takes back what is free, and starts those who are next, in their order."""
         while True:
+            await self._workspaces.until_open(workspace_id)
             try:
                 workspace = await self._workspaces.tidy(workspace_id)
                 for place in next_in(workspace):
@@ -63,7 +73,7 @@ class Queue:
                     if entry is not None and entry.id not in self._starting:
                         self._starting.add(entry.id)
                         self._supervisor.spawn(self._start(entry))
-                await self._workspaces.tell_positions(workspace)
+                await self._workspaces.tell_positions(workspace_id)
                 return
             except StoreError as error:
                 if self._workspaces.get(workspace_id) is None:
@@ -74,6 +84,9 @@ class Queue:
     async def _start(self, entry: Entry) -> None:
         try:
             await self._runs.start(entry)
+        except WorkspaceBusy:
+            # It is being removed. Where that is refused, the queue goes on.
+            self._advance(entry)
         except AmuxError as error:
             # Started by hand meanwhile, put away, or not possible: the session itself says which.
             logger.info("%s was not started from the queue: %s", entry.session.name, error)

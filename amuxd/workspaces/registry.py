@@ -13,9 +13,10 @@ from amuxd.records import Place, Workspace
 from amuxd.registry import Entry, check_name, fresh_id
 from amuxd.states import State
 from amuxd.supervisor import Supervisor
+from amuxd.workspaces import slots
 from amuxd.workspaces.directories import Presence, look_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
-from amuxd.workspaces.slots import Busy, Queued, ordinal
+from amuxd.workspaces.slots import Queued, ordinal
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class Workspaces:
         self._not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
         self._turns: dict[str, asyncio.Lock] = {}
+        self._telling: dict[str, asyncio.Lock] = {}
+        self._closed: dict[str, asyncio.Event] = {}
         self._listeners: list[WorkspaceListener] = []
 
     async def load(self) -> list[Workspace]:
@@ -117,6 +120,7 @@ class Workspaces:
             await self.supervisor.on_disk(self.ledger.remove, workspace.id)
         except StoreError as error:
             raise Internal(f"the workspace {workspace.name} is not forgotten: {error}") from error
+        self.presence.pop(workspace.id, None)
         if self._known.pop(workspace.id, None):
             logger.info("workspace %s: removed", workspace.name)
             for listener in self._listeners:
@@ -125,12 +129,33 @@ class Workspaces:
     def found(self, workspace: Workspace, presence: Presence) -> None:
         for entry in self.sessions_in(workspace):
             self._tell_entry(entry, presence)
-        if self.presence.get(workspace.id) is not presence:
+        if self.presence.get(workspace.id, Presence.UNKNOWN) is not presence:
             self.presence[workspace.id] = presence
             self._changed(workspace)
 
-    def turn(self, workspace_id: str) -> asyncio.Lock:
+    def _turn(self, workspace_id: str) -> asyncio.Lock:
         return self._turns.setdefault(workspace_id, asyncio.Lock())
+
+    @contextlib.asynccontextmanager
+    async def closed(self, workspace: Workspace) -> AsyncIterator[None]:
+        """Nobody gets a slot in it meanwhile; whoever got one before is known to be live.
+
+        Who asks is refused, not kept waiting: the one who closed it may wait for that session's operation.
+        """
+        if workspace.id in self._closed:
+            raise WorkspaceBusy(f"the workspace {workspace.name} is being removed already")
+        opened = self._closed[workspace.id] = asyncio.Event()
+        try:
+            async with self._turn(workspace.id):
+                pass
+            yield
+        finally:
+            del self._closed[workspace.id]
+            opened.set()
+
+    async def until_open(self, workspace_id: str) -> None:
+        while opened := self._closed.get(workspace_id):
+            await opened.wait()
 
     def _changed(self, workspace: Workspace) -> None:
         for listener in self._listeners:
@@ -158,7 +183,7 @@ class Workspaces:
             raise self._busy(workspace, busy)
 
     @contextlib.asynccontextmanager
-    async def slot(self, entry: Entry, run: int) -> AsyncIterator[bool]:
+    async def slot(self, entry: Entry, run: int, patient: bool) -> AsyncIterator[bool]:
         """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
         workspace_id = entry.session.workspace_id
         if workspace_id in self._not_readable:
@@ -169,17 +194,19 @@ class Workspaces:
             yield True
             return
         # One at a time, so that those that may start at once start in their order.
-        async with self.turn(workspace.id):
+        async with self._turn(workspace.id):
+            if workspace.id in self._closed:
+                raise WorkspaceBusy(f"the workspace {workspace.name} is being removed")
             if workspace.id not in self._known:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} has just been removed")
             with self.ledger.taking(entry.id, run):
                 try:
                     outcome = await self.supervisor.on_disk(
-                        self.ledger.take, workspace.id, entry.id, run, entry.session.queue
+                        self.ledger.take, workspace.id, entry.id, run, patient
                     )
                 except StoreError as error:
                     raise Internal(f"{entry.session.name} gets no slot: {error}") from error
-                if isinstance(outcome, Busy):
+                if isinstance(outcome, slots.Busy):
                     raise self._busy(workspace, outcome)
                 self._take_in(outcome.workspace)
                 try:
@@ -188,7 +215,10 @@ class Workspaces:
                     self.supervisor.spawn(self._take_back(workspace.id))
                     raise
         if isinstance(outcome, Queued):
-            await self.tell_positions(outcome.workspace)
+            await self.tell_positions(workspace_id)
+        elif outcome.workspace.queue:
+            # One has left the queue, perhaps; its start waits for no telling of that.
+            self.supervisor.spawn(self.tell_positions(workspace_id))
 
     async def _take_back(self, workspace_id: str) -> None:
         with contextlib.suppress(StoreError):
@@ -200,18 +230,22 @@ class Workspaces:
         self._take_in(workspace)
         return workspace
 
-    async def tell_positions(self, workspace: Workspace) -> None:
-        for number, place in enumerate(workspace.queue, 1):
-            if entry := self.supervisor.registry.get(place.session_id):
-                reason = f"waiting for a slot in {workspace.name} ({ordinal(number)})"
-                await self.supervisor.explain(entry, State.CREATED, reason)
+    async def tell_positions(self, workspace_id: str) -> None:
+        # One teller at a time, each with the queue as it is by then: the last word is the latest.
+        async with self._telling.setdefault(workspace_id, asyncio.Lock()):
+            if (workspace := self._known.get(workspace_id)) is None:
+                return
+            for number, place in enumerate(workspace.queue, 1):
+                if entry := self.supervisor.registry.get(place.session_id):
+                    reason = f"waiting for a slot in {workspace.name} ({ordinal(number)})"
+                    await self.supervisor.explain(entry, State.CREATED, reason)
 
     def _take_in(self, workspace: Workspace) -> None:
         if workspace.id in self._known and self._known[workspace.id] != workspace:
             self._known[workspace.id] = workspace
             self._changed(workspace)
 
-    def _busy(self, workspace: Workspace, busy: Busy) -> WorkspaceBusy:
+    def _busy(self, workspace: Workspace, busy: slots.Busy) -> WorkspaceBusy:
         held = f"{workspace.name} has {workspace.slots} slot{'s' if workspace.slots > 1 else ''}"
         holders = self._named(busy.holders)
         waiting = f"; waiting before you: {self._named(busy.ahead)}" if busy.ahead else ""

@@ -1,10 +1,11 @@
 """How a worktree stands: what is in it that is nowhere else."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amuxd.git import GitFailed, git
+from amuxd.workspaces import hidden
 
 _OPERATIONS = {
     "rebase-merge": "a rebase",
@@ -13,6 +14,8 @@ _OPERATIONS = {
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
     "BISECT_LOG": "a bisect",
+    # Between two commits of several, when neither head is there.
+    "sequencer": "a cherry-pick or revert",
 }
 _DETACHED = "(detached)"
 _UNBORN = "(initial)"
@@ -29,24 +32,30 @@ class Files:
     behind: int = 0
     uncommitted: list[str] = field(default_factory=list)
     untracked: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Standing:
     files: Files
+    # Where its own commits are: HEAD, the branch that was made for it, and refs of this worktree alone.
+    tips: list[str] = field(default_factory=list)
     unpushed: int = 0
     stashes: int = 0
     operation: str = ""
     submodules: dict[str, int] = field(default_factory=dict)
+    has_submodules: bool = False
     nested: list[str] = field(default_factory=list)
 
 
-def lost(standing: Standing) -> list[str]:
+def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
     """What a removal would throw away, each in a few words."""
     uncommitted, untracked = standing.files.uncommitted, standing.files.untracked
+    ignored = standing.files.ignored if with_ignored else []
     found = [
         _counted(len(uncommitted), "file", "files", " with uncommitted changes" + _examples(uncommitted)),
         _counted(len(untracked), "untracked file", "untracked files", _examples(untracked)),
+        _counted(len(ignored), "file", "files", " that git ignores" + _examples(ignored)),
         _counted(standing.unpushed, "commit", "commits", " on no other branch and no remote"),
         _counted(standing.stashes, "stash", "stashes"),
         f"{standing.operation} under way" if standing.operation else "",
@@ -54,7 +63,7 @@ def lost(standing: Standing) -> list[str]:
             _counted(commits, "commit", "commits", f" in submodule {name} on no remote")
             for name, commits in standing.submodules.items()
         ),
-        *(f"another repository or worktree in it, {path}" for path in standing.nested),
+        *(f"another repository, worktree or mount in it, {path}" for path in standing.nested),
     ]
     return [words for words in found if words]
 
@@ -67,7 +76,8 @@ def _examples(names: list[str]) -> str:
     return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
 
 
-def files_of(directory: Path | str) -> Files:
+def files_of(directory: Path | str, with_ignored: bool = False) -> Files:
+    """What git ignores is told by file, and by directory where it is the directory that is ignored."""
     printed = git(
         directory,
         "status",
@@ -76,6 +86,7 @@ def files_of(directory: Path | str) -> Files:
         "-z",
         "--untracked-files=normal",
         "--ignore-submodules=none",
+        *(["--ignored=matching"] if with_ignored else []),
     )
     return read_status(printed)
 
@@ -83,7 +94,7 @@ def files_of(directory: Path | str) -> Files:
 def read_status(printed: str) -> Files:
     head = branch = upstream = ""
     ahead = behind = 0
-    uncommitted, untracked = [], []
+    uncommitted, untracked, ignored = [], [], []
     records = iter(printed.split("\0"))
     for record in records:
         kind, _, rest = record.partition(" ")
@@ -101,17 +112,18 @@ def read_status(printed: str) -> Files:
                     ahead, behind = int(plus), -int(minus)
         elif kind == "?":
             untracked.append(rest)
+        elif kind == "!":
+            ignored.append(rest)
         elif kind in ("1", "2", "u"):
             # The path is the last of so many fields; that of a renamed file is followed by the old one.
             uncommitted.append(rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1])
             if kind == "2":
                 next(records)
-    return Files(head, branch, upstream, ahead, behind, uncommitted, untracked)
+    return Files(head, branch, upstream, ahead, behind, uncommitted, untracked, ignored)
 
 
 def examine(directory: Path, repository: str, made_branch: str) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
-    files = files_of(directory)
     own, common = (
         Path(line)
         for line in git(
@@ -120,20 +132,59 @@ def examine(directory: Path, repository: str, made_branch: str) -> Standing:
     )
     if own == common:
         raise GitFailed(["rev-parse"], -1, f"{directory} is no worktree of {repository}")
+    files, nested, has_submodules = _everything_in(directory)
     branches = {name for name in (files.branch, made_branch) if name}
+    tips = [files.head, tip_of(repository, made_branch), *hidden.tips_of_its_own(directory)]
+    tips = [tip for tip in dict.fromkeys(tips) if tip]
+    others = {Path(path) for path in worktrees(repository)} - {directory}
+    nested += [path for path in others if path.is_relative_to(directory)]
+    nested += hidden.mounts_below(directory)
     return Standing(
-        files,
-        unpushed=unpushed(repository, files.head, files.branch, made_branch),
+        replace(files, ignored=[name for name in files.ignored if not name.endswith("/")]),
+        tips,
+        unpushed=unpushed(repository, tips, files.branch, made_branch),
         stashes=_stashes(repository, branches, detached=not files.branch),
-        operation=next((what for name, what in _OPERATIONS.items() if (own / name).exists()), ""),
+        operation=operation_in(own),
         submodules=dict(_submodules(own / "modules")),
-        nested=_nested(directory, repository),
+        has_submodules=has_submodules or (own / "modules").is_dir(),
+        nested=sorted({str(path) for path in nested}),
     )
 
 
-def unpushed(repository: str, head: str, branch: str, made_branch: str) -> int:
+def _everything_in(directory: Path) -> tuple[Files, list[Path], bool]:
+    """Its files with those in its submodules, the repositories that lie in it, whether it has submodules."""
+    files, index = files_of(directory, with_ignored=True), hidden.index_of(directory)
+    uncommitted = [*files.uncommitted, *hidden.changed_unseen(directory, index)]
+    untracked, ignored = list(files.untracked), list(files.ignored)
+    nested = [
+        found
+        for name in (*untracked, *ignored)
+        if name.endswith("/")
+        for found in hidden.repositories_below(directory / name)
+        if not hidden.is_spare(found)
+    ]
+    for name in index.submodules:
+        inner = directory / name
+        if (inner / ".git").is_dir():
+            # Its commits lie in it, and not with those of the worktree.
+            nested.append(inner)
+        elif (inner / ".git").is_file():
+            below, deeper, _ = _everything_in(inner)
+            # What git sees of these is told as a change of the submodule itself.
+            seen = set(files_of(inner).uncommitted)
+            uncommitted += [f"{name}/{path}" for path in below.uncommitted if path not in seen]
+            ignored += [f"{name}/{path}" for path in below.ignored]
+            nested += deeper
+    files = replace(files, uncommitted=uncommitted, untracked=untracked, ignored=ignored)
+    return files, nested, bool(index.submodules)
+
+
+def operation_in(git_directory: Path) -> str:
+    return next((what for name, what in _OPERATIONS.items() if (git_directory / name).exists()), "")
+
+
+def unpushed(repository: str, tips: Sequence[str], branch: str, made_branch: str) -> int:
     """Commits that nothing but this worktree and its branch leads to."""
-    tips = [tip for tip in (head, tip_of(repository, made_branch)) if tip]
     # A branch that stays loses nothing; where there are remotes, work that is on none of them is still told.
     own = {made_branch, branch} if git(repository, "remote").strip() else {made_branch}
     return only_here(repository, tips, own)
@@ -208,19 +259,6 @@ def _submodules(modules: Path) -> Iterator[tuple[str, int]]:
         commits = int(git(directory, "rev-list", "--count", *tips, "--not", "--remotes"))
         if commits:
             yield str(directory.relative_to(modules)), commits
-
-
-def _nested(directory: Path, repository: str) -> list[str]:
-    """Worktrees and repositories that git does not count as untracked, because they are ignored."""
-    found = [path for path in worktrees(repository) if Path(path).is_relative_to(directory)]
-    found = [path for path in found if Path(path) != directory]
-    ignored = git(
-        directory, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"
-    ).split("\0")
-    for path in ignored:
-        if path.endswith("/") and (directory / path / ".git").exists():
-            found.append(str(directory / path))
-    return sorted({path.rstrip("/") for path in found})
 
 
 def worktrees(repository: str) -> dict[str, str]:

@@ -85,6 +85,7 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
     if told.is_whole:
         values |= {
             "unpushed": ("u", told.standing.unpushed),
+            "ignored": ("as", [_sendable(name) for name in files.ignored]),
             "stashes": ("u", told.standing.stashes),
             "operation": ("s", told.standing.operation),
             "lost": ("as", [_sendable(words) for words in standing.lost(told.standing)]),

@@ -1,18 +1,25 @@
 """Worktrees made and taken away: git does it, and nothing goes that is nowhere else."""
 
 import contextlib
+import os
 import re
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.git import LONG, GitFailed, git
 from amuxd.records import Workspace
-from amuxd.workspaces import copies, standing
+from amuxd.workspaces import copies, directories, hidden, standing
+from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.standing import Standing, has_ref, lost, submodule_directories, worktrees
 
 KEPT = "refs/amux/removed"
+_ABANDONED = "refs/amux/abandoned"
+# What git itself writes into the lock of a worktree that it is just making.
+_BEING_CHECKED_OUT = "initializing"
 _LONGEST = 180
 
 
@@ -24,6 +31,8 @@ class Wish:
     branch: str = ""
     base: str = ""
     copy: Sequence[str] = ()
+    # For the programs that git calls to check files out.
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,8 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
         track = "--track" if workspace.base.startswith("refs/remotes/") else "--no-track"
         new = [track, "-b", workspace.branch] if workspace.made_branch else []
         start = workspace.base if workspace.made_branch else workspace.branch
-        git(workspace.repository, "worktree", "add", *new, workspace.directory, start, deadline=LONG)
+        words = ["worktree", "add", *new, workspace.directory, start]
+        git(workspace.repository, *words, deadline=LONG, environment=wish.environment)
         copied = copies.bring(_source(wish.repository), directory, wish.copy)
     except (GitFailed, OSError) as error:
         undo(workspace)
@@ -90,22 +100,67 @@ def undo(workspace: Workspace) -> None:
     _delete_branch(workspace)
 
 
+def recovered(workspace: Workspace) -> bool:
+    """A crash came while it was made, whenever that was: it is undone, or kept if there is work in it."""
+    directory = Path(workspace.directory)
+    is_there = workspace.directory in worktrees(workspace.repository) and directory.exists()
+    if is_there and not _is_half_made(directory) and lost(look(workspace)):
+        return True
+    undo(workspace)
+    return False
+
+
+def _is_half_made(directory: Path) -> bool:
+    """git was killed while it checked the files out: some are missing, and no other is there."""
+    lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
+    if not lock.exists() or lock.read_text().strip() != _BEING_CHECKED_OUT:
+        return False
+    with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
+        # Its own index is written last.
+        whole = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        git(directory, "read-tree", "HEAD", environment=whole)
+        asked = ["--porcelain", "-z", "--untracked-files=all", "--ignored"]
+        found = git(directory, "status", *asked, environment=whole).split("\0")[:-1]
+    return all(record.startswith(" D ") for record in found)
+
+
 def look(workspace: Workspace) -> Standing:
     """How it stands; copies that nobody has changed since are nobody's work."""
     directory = Path(workspace.directory)
-    if not directory.exists():
-        head = worktrees(workspace.repository).get(workspace.directory, "")
-        made = workspace.branch if workspace.made_branch else ""
-        return Standing(
-            standing.Files(head=head),
-            unpushed=standing.unpushed(workspace.repository, head, workspace.branch, made),
-        )
     made = workspace.branch if workspace.made_branch else ""
+    presence = directories.look(workspace.directory, None)
+    if presence is Presence.UNKNOWN:
+        raise GitFailed([], -1, f"{directory} is out of reach")
+    if presence is Presence.GONE:
+        return _look_from_afar(workspace, made)
     found = standing.examine(directory, workspace.repository, made)
     return replace(found, files=copies.without(directory, found.files, workspace.copied))
 
 
-def remove(workspace: Workspace, force: bool) -> Removed:
+def _look_from_afar(workspace: Workspace, made: str) -> Standing:
+    """What git keeps of a worktree whose directory is not there; that may have been moved."""
+    repository = workspace.repository
+    head = worktrees(repository).get(workspace.directory, "")
+    files, operation = standing.Files(head=head), ""
+    if own := _git_directory_of_missing(workspace):
+        operation = standing.operation_in(own)
+        if head and (own / "index").exists():
+            staged = git(repository, f"--git-dir={own}", "diff-index", "--cached", "--name-only", "-z", head)
+            files = replace(files, uncommitted=staged.split("\0")[:-1])
+    tips = [tip for tip in (head, standing.tip_of(repository, made)) if tip]
+    unpushed = standing.unpushed(repository, tips, workspace.branch, made)
+    return Standing(files, tips, unpushed=unpushed, operation=operation)
+
+
+def _git_directory_of_missing(workspace: Workspace) -> Path | None:
+    common = Path(_asked(workspace.repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    for link in common.glob("worktrees/*/gitdir"):
+        if os.fsdecode(link.read_bytes()).rstrip("\n") == f"{workspace.directory}/.git":
+            return link.parent
+    return None
+
+
+def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
     """Raises WorkspaceDirty where that would lose something, unless it is forced."""
     try:
         found = look(workspace)
@@ -113,33 +168,44 @@ def remove(workspace: Workspace, force: bool) -> Removed:
         if force:
             return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({error})"])
         raise WorkspaceDirty(f"git cannot tell what is in {workspace.directory}: {error}") from error
-    losses = lost(found)
+    losses = lost(found, with_ignored=not with_ignored)
     if losses and not force:
-        raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}")
+        _refuse(workspace, found, losses)
     if found.nested:
         raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
-    kept = _keep(workspace, found) if losses else []
-    _take_away(workspace, found, force)
+    kept = _keep(workspace, found)
+    _take_away(workspace, found, force, with_ignored)
     if left := _delete_branch(workspace, force):
         kept.append(left)
     return Removed(losses, kept)
 
 
-def _take_away(workspace: Workspace, found: Standing, force: bool) -> None:
+def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoReturn:
+    hint = "" if lost(found, with_ignored=False) else "; --ignored takes these along"
+    raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}{hint}")
+
+
+def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored: bool) -> None:
     if workspace.directory not in worktrees(workspace.repository):
         return
     directory = Path(workspace.directory)
-    has_submodules = directory.exists() and any(submodule_directories(_git_directory(directory) / "modules"))
-    options = ["--force"] if has_submodules or not directory.exists() else []
+    # git refuses those with submodules, and does not look at what it is forced to.
+    unseen = directory.exists() and found.has_submodules
+    if unseen and not force and (come := lost(look(workspace), with_ignored=not with_ignored)):
+        raise WorkspaceDirty(f"{workspace.name} has {_listed(come)}")
+    options = ["--force"] if unseen or not directory.exists() else []
     # Twice: also one that was locked.
     options = ["--force", "--force"] if force else options
-    unchanged = [name for name in workspace.copied if name not in found.files.untracked]
+    changed = set(found.files.untracked)
+    unchanged = {name: digest for name, digest in workspace.copied.items() if name not in changed}
     try:
         # git looks again, and refuses if something has come in since.
         with copies.aside(directory, unchanged):
             git(workspace.repository, "worktree", "remove", *options, workspace.directory, deadline=LONG)
     except GitFailed as error:
         raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
+    except (copies.Changed, OSError) as error:
+        raise WorkspaceDirty(f"{workspace.directory} is not removed: {error}") from error
 
 
 def _git_directory(directory: Path) -> Path:
@@ -151,27 +217,53 @@ def _keep(workspace: Workspace, found: Standing) -> list[str]:
     repository, stem = workspace.repository, f"{KEPT}/{workspace.id}"
     kept = []
     own = workspace.branch if workspace.made_branch else ""
-    tips = {"head": found.files.head, "branch": standing.tip_of(repository, own)}
-    if tips["branch"] == tips["head"]:
-        del tips["branch"]
-    for name, tip in tips.items():
-        if tip and standing.only_here(repository, [tip], [own]):
-            git(repository, "update-ref", f"{stem}/{name}", tip)
-            kept.append(f"{stem}/{name}")
+    names = {tip: f"tip{number}" for number, tip in enumerate(found.tips)}
+    names |= {standing.tip_of(repository, own): "branch", found.files.head: "head"}
+    for tip in found.tips:
+        if standing.only_here(repository, [tip], [own]):
+            git(repository, "update-ref", f"{stem}/{names[tip]}", tip)
+            kept.append(f"{stem}/{names[tip]}")
     if found.stashes:
         kept.append("the stash, which is the repository's")
     directory = Path(workspace.directory)
     if not directory.exists():
         return kept
+    kept += _keep_abandoned(workspace, found, own)
     modules = _git_directory(directory) / "modules"
     for submodule in submodule_directories(modules):
         name = str(submodule.relative_to(modules))
-        if name in found.submodules:
+        if _name_abandoned(submodule) or name in found.submodules:
             fetched = [f"+HEAD:{stem}/submodules/{name}/HEAD"]
             fetched += [f"+refs/heads/*:{stem}/submodules/{name}/heads/*"]
+            fetched += [f"+{_ABANDONED}/*:{stem}/submodules/{name}/abandoned/*"]
             git(repository, "fetch", "--quiet", "--no-tags", str(submodule), *fetched, deadline=LONG)
             kept.append(f"{stem}/submodules/{name}")
     return kept
+
+
+def _keep_abandoned(workspace: Workspace, found: Standing, own: str) -> list[str]:
+    """Commits that were amended or left lead on in a reflog, for as long as git keeps such."""
+    repository, ref = workspace.repository, f"{KEPT}/{workspace.id}/log"
+    logged = hidden.logged(workspace.directory, "HEAD")
+    logged += hidden.logged(repository, f"refs/heads/{own}") if own else []
+    elsewhere = [f"--exclude={own}"] if own else []
+    elsewhere += ["--branches", "--remotes", "--tags", f"--glob={KEPT}", "--glob=refs/stash"]
+    abandoned = hidden.known_by(repository, logged, *elsewhere)
+    if not abandoned or not found.files.head:
+        return []
+    for commit in (*reversed(abandoned), found.files.head):
+        message = f"amux: was in the reflog of {workspace.name}"
+        git(repository, "update-ref", "--create-reflog", "-m", message, ref, commit)
+    return [f"{ref}, whose reflog has {len(abandoned)} that were amended or left"]
+
+
+def _name_abandoned(submodule: Path) -> list[str]:
+    """The same in a submodule, whose own reflog goes with it."""
+    logged = git(submodule, "rev-list", "--no-walk", "--reflog").split()
+    abandoned = hidden.known_by(submodule, logged, "HEAD", "--branches", "--remotes", "--tags")
+    for commit in abandoned:
+        git(submodule, "update-ref", f"{_ABANDONED}/{commit}", commit)
+    return abandoned
 
 
 def _delete_branch(workspace: Workspace, force: bool = False) -> str:
@@ -181,12 +273,17 @@ def _delete_branch(workspace: Workspace, force: bool = False) -> str:
         return ""
     try:
         # A commit may have come in after the look, through another worktree say.
-        if not force and standing.unpushed(workspace.repository, "", "", workspace.branch):
+        if not force and _tip_is_only_here(workspace):
             return f"branch {workspace.branch}, which has got more commits meanwhile"
         git(workspace.repository, "branch", "--quiet", "-D", workspace.branch)
     except GitFailed as error:
         return f"branch {workspace.branch} ({error})"
     return ""
+
+
+def _tip_is_only_here(workspace: Workspace) -> bool:
+    tip = standing.tip_of(workspace.repository, workspace.branch)
+    return standing.unpushed(workspace.repository, [tip], "", workspace.branch) > 0
 
 
 def _source(repository: str) -> Path | None:

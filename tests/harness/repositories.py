@@ -11,8 +11,8 @@ _ENVIRONMENT = {
     "GIT_AUTHOR_EMAIL": "ann@example.org",
     "GIT_COMMITTER_NAME": "Ann",
     "GIT_COMMITTER_EMAIL": "ann@example.org",
-    # Submodules of the tests are directories beside them.
-    "GIT_ALLOW_PROTOCOL": "file",
+    # Submodules of the tests are directories beside them; one is served on this machine.
+    "GIT_ALLOW_PROTOCOL": "file:git",
 }
 
 

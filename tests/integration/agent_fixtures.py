@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.client import Client, Session
+from harness.daemon import Amux
 from harness.machine import REPOSITORY
 
 STANDIN = REPOSITORY / "tests/harness/agent.py"
@@ -59,3 +60,26 @@ def state_on_disk(amux: Client, session: Session) -> dict[str, Any]:
 
 def state_file(amux: Client, session: Session) -> Path:
     return amux.state / "sessions" / session.id / "state.json"
+
+
+class Reboots:
+    """What a reboot leaves: every process gone, and files that name another boot."""
+
+    def __init__(self, amux: Amux) -> None:
+        self._amux = amux
+        self._boots = 0
+
+    def reboot(self, *sessions: Session, in_order: bool = True, **changes: Any) -> None:
+        if in_order:
+            self._amux.stop()
+        else:
+            self._amux.machine.systemctl("kill", "--signal=SIGKILL", "amuxd.service")
+            self._amux.machine.systemctl("stop", "amuxd.socket", "amuxd.service", check=False)
+        self._amux.machine.systemctl("stop", "amux-*.service")
+        self._boots += 1
+        for session in sessions:
+            path = state_file(self._amux, session)
+            state = json.loads(path.read_text())
+            boots = {name: f"boot-{self._boots}" for name in ("boot_id", "auto_boot") if state[name]}
+            path.write_text(json.dumps(state | boots | changes))
+        self._amux.start()

@@ -1,11 +1,7 @@
 """resume=auto: after a reboot a session comes back by itself, once, and not for ever."""
 
-import json
-from typing import Any
-
 import pytest
-from agent_fixtures import Agents, state_file, state_on_disk
-from harness.client import Session
+from agent_fixtures import Agents, Reboots, state_on_disk
 from harness.daemon import Amux
 from harness.waiting import until
 
@@ -15,29 +11,6 @@ def agents(amux: Amux) -> Agents:
     agents = Agents(amux)
     agents.configure()
     return agents
-
-
-class Reboots:
-    """What a reboot leaves: every process gone, and files that name another boot."""
-
-    def __init__(self, amux: Amux) -> None:
-        self._amux = amux
-        self._boots = 0
-
-    def reboot(self, *sessions: Session, in_order: bool = True, **changes: Any) -> None:
-        if in_order:
-            self._amux.stop()
-        else:
-            self._amux.machine.systemctl("kill", "--signal=SIGKILL", "amuxd.service")
-            self._amux.machine.systemctl("stop", "amuxd.socket", "amuxd.service", check=False)
-        self._amux.machine.systemctl("stop", "amux-*.service")
-        self._boots += 1
-        for session in sessions:
-            path = state_file(self._amux, session)
-            state = json.loads(path.read_text())
-            boots = {name: f"boot-{self._boots}" for name in ("boot_id", "auto_boot") if state[name]}
-            path.write_text(json.dumps(state | boots | changes))
-        self._amux.start()
 
 
 @pytest.fixture

@@ -163,6 +163,11 @@ def test_restart_is_possible_once_it_is_back(amux: Amux, repo: Path) -> None:
     # And it is watched again.
     repo.rename(aside)
     session.wait_state("orphaned")
+    assert workspace(amux).get("Presence") == "gone"
+    assert "restart" not in amux.cli("show", "worker").stdout
+    session.remove()
+    # For nobody, nobody looks.
+    assert workspace(amux).get("Presence") == "unknown"
 
 
 def test_it_goes_while_amuxd_is_down(amux: Amux, repo: Path) -> None:

@@ -1,6 +1,11 @@
 """Sessions side by side on one repository, on real git, tmux and systemd."""
 
 import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -250,16 +255,55 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> 
 
 
 def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
+    def killed_meanwhile() -> None:
+        (file,) = (amux.state / "workspaces").glob("*.json")
+        amux.stop()
+        file.write_text(file.read_text().replace('"being_made":false', '"being_made":true'))
+
     amux.cli("ws", "add", "fix", cwd=repo)
     directory = workspace_directory(amux, "fix")
-    (file,) = (amux.state / "workspaces").glob("*.json")
-    amux.stop()
-    file.write_text(file.read_text().replace('"being_made":false', '"being_made":true'))
+    killed_meanwhile()
     amux.start()
     assert amux.cli("ws", "ls").stdout == ""
     assert not directory.exists()
     assert git(repo, "branch", "--format=%(refname:short)") == "main"
     amux.cli("ws", "add", "fix", cwd=repo)
+    killed_meanwhile()
+    # Somebody finds it and works in it before amuxd is back.
+    (directory / "work").write_text("mine")
+    amux.start()
+    assert workspace_directory(amux, "fix") == directory
+    assert (directory / "work").read_text() == "mine"
+    assert amux.cli("ws", "rm", "fix", check=False).returncode == 4
+
+
+def test_what_git_ignores_is_taken_along_when_that_is_said(amux: Amux, repo: Path) -> None:
+    (repo / ".git/info/exclude").write_text("*.env\n")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    (workspace_directory(amux, "fix") / "a.env").write_text("KEY=1")
+    assert "Ignored:     a.env" in amux.cli("ws", "show", "fix").stdout
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    told = "amux: fix has 1 file that git ignores (a.env); --ignored takes these along\n"
+    assert (refused.returncode, refused.stderr) == (4, told)
+    assert amux.cli("ws", "rm", "--ignored", "fix").stdout == "removed fix\n"
+
+
+def test_what_is_mounted_in_it_is_not_emptied(amux: Amux, repo: Path) -> None:
+    (repo / ".git/info/exclude").write_text("/data\n")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    data = workspace_directory(amux, "fix") / "data"
+    data.mkdir()
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", data])
+    try:
+        amux.machine.run(["touch", data / "precious"])
+        for force in ((), ("--force",)):
+            refused = amux.cli("ws", "rm", *force, "fix", check=False)
+            assert refused.returncode == 4
+            assert f"mount in it, {data}" in refused.stderr
+        amux.machine.run(["test", "-e", data / "precious"])
+    finally:
+        amux.machine.run(["umount", data])
+    amux.cli("ws", "rm", "fix")
 
 
 def test_a_workspace_in_a_workspace_and_one_that_is_missing(amux: Amux, repo: Path) -> None:
@@ -328,3 +372,48 @@ def test_a_removal_that_the_disk_did_not_take_is_finished_later(amux: Amux, repo
     assert "missing" in amux.cli("ws", "ls").stdout
     amux.cli("ws", "rm", "one")
     assert amux.cli("ws", "ls").stdout == ""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A repository that is reached over the network, and the address of it."""
+    there = repository(tmp_path / "served/code")
+    for setting in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
+        git(there, "config", setting, "true")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    serve = ["git", "daemon", "--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}"]
+    server = subprocess.Popen([*serve, f"--base-path={there.parent}", str(there.parent)], process_group=0)
+    address = f"git://127.0.0.1:{port}/code"
+    try:
+        until(lambda: git(tmp_path, "ls-remote", address, check=False))
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def test_what_a_partial_clone_lacks_is_fetched(amux: Amux, served: str, tmp_path: Path) -> None:
+    """git asks the network for the files that it checks out, from within amuxd's own confinement."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", served, str(clone))
+    assert "?" in git(clone, "rev-list", "--objects", "--all", "--missing=print")
+    amux.cli("ws", "add", "fix", cwd=clone)
+    assert (workspace_directory(amux, "fix") / "file0").read_text().startswith("0\n")
+
+
+def test_a_filter_is_found_where_the_caller_finds_it(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    commit(repo, ".gitattributes", "*.txt filter=mine\n")
+    commit(repo, "some.txt", "stored\n")
+    git(repo, "config", "filter.mine.smudge", "my-filter")
+    git(repo, "config", "filter.mine.required", "true")
+    program = tmp_path / "bin/my-filter"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nsed s/stored/shown/\n")
+    program.chmod(0o755)
+    refused = amux.cli("ws", "add", "fix", cwd=repo, check=False)
+    assert refused.returncode == 2
+    assert "smudge filter mine failed" in refused.stderr
+    assert git(repo, "branch", "--list", "fix") == ""
+    amux.cli("ws", "add", "fix", cwd=repo, env={"PATH": f"{program.parent}:{amux.environment['PATH']}"})
+    assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "shown\n"

@@ -173,7 +173,7 @@ def test_what_cannot_be_undone_at_the_start_keeps_amuxd_from_nothing(
         unfinished = replace(rig.workspace, repository="/nonexistent", being_made=True)
         await rig.workspaces.write(unfinished)
         assert await rig.workspaces.load() == [unfinished]
-        await Maker(rig.runs, rig.workspaces).undo(unfinished)
+        await Maker(rig.runs, rig.workspaces).recover(unfinished)
 
     on(tmp_path, scenario)
     assert "what was made of workspace shelf stays" in caplog.text

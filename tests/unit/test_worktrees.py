@@ -1,6 +1,7 @@
 """Worktrees made and removed by the real git, in every kind of repository."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.repositories import commit, empty_repository, git, is_reachable, repository
@@ -96,8 +97,8 @@ def test_inside_another_worktree(repo: Path) -> None:
     nested = worktrees.planned(Workspace("c", "c", "", 1), Wish(str(repo)), Path(outer.directory) / "below")
     below = worktrees.make(nested, Wish(str(repo)))
     assert "untracked" in refusal(outer)
-    (Path(outer.directory) / ".gitignore").write_text("/below\n/.gitignore\n")
-    assert "another repository or worktree in it" in refusal(outer)
+    (repo / ".git/info/exclude").write_text("/below\n")
+    assert "another repository, worktree or mount in it" in refusal(outer)
     with pytest.raises(WorkspaceDirty, match="take that away first"):
         worktrees.remove(outer, force=True)
     assert removed(below)
@@ -108,7 +109,7 @@ def test_an_ignored_repository_in_it_is_no_rubbish(repo: Path) -> None:
     made = add(repo)
     (Path(made.directory) / ".gitignore").write_text("/vendor/\n/.gitignore\n")
     repository(Path(made.directory) / "vendor")
-    assert "another repository or worktree in it" in refusal(made)
+    assert "another repository, worktree or mount in it" in refusal(made)
 
 
 def test_an_empty_repository_says_what_is_missing(tmp_path: Path) -> None:
@@ -360,9 +361,9 @@ def test_a_branch_that_got_more_commits_meanwhile_stays(repo: Path, monkeypatch:
     made = add(repo)
     take_away = worktrees._take_away
 
-    def late(workspace: Workspace, found: standing.Standing, force: bool) -> None:
+    def late(workspace: Workspace, *rest: Any) -> None:
         commit(workspace.directory, "late")
-        take_away(workspace, found, force)
+        take_away(workspace, *rest)
 
     monkeypatch.setattr(worktrees, "_take_away", late)
     (kept,) = worktrees.remove(made, force=False).kept

@@ -1,0 +1,112 @@
+"""What `git status` says nothing of, and what goes with a worktree all the same."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amuxd.git import GitFailed, git
+
+_GITLINK = "160000"
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True)
+class Index:
+    # Files that git was told not to look at: assumed unchanged, or outside of a sparse checkout.
+    unwatched: list[str] = field(default_factory=list)
+    submodules: list[str] = field(default_factory=list)
+
+
+def index_of(directory: Path) -> Index:
+    found = Index()
+    for record in git(directory, "ls-files", "-v", "--stage", "-z").split("\0")[:-1]:
+        marks, _, path = record.partition("\t")
+        tag, mode, _ = marks.split(" ", 2)
+        if tag.islower() or tag == "S":
+            found.unwatched.append(path)
+        if mode == _GITLINK:
+            found.submodules.append(path)
+    return found
+
+
+def changed_unseen(directory: Path, index: Index) -> list[str]:
+    """Which of the files that git does not look at have been changed: a copy of its index tells."""
+    present = [path for path in index.unwatched if os.path.lexists(directory / path)]
+    if not present:
+        return []
+    own = git(directory, "rev-parse", "--path-format=absolute", "--git-path", "index").removesuffix("\n")
+    with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
+        copy = Path(scratch, "index")
+        shutil.copyfile(own, copy)
+        asked = {"GIT_INDEX_FILE": str(copy)}
+        paths = "".join(f"{path}\0" for path in present)
+        for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
+            git(directory, "update-index", flag, "-z", "--stdin", input=paths, environment=asked)
+        changed = git(directory, "diff", "--name-only", "--no-ext-diff", "-z", environment=asked)
+    return sorted(set(present) & set(changed.split("\0")))
+
+
+def repositories_below(top: Path) -> Iterator[Path]:
+    """Repositories and worktrees, bare ones too; what is in those is their own."""
+    for at, directories, names in os.walk(top):
+        is_bare = "HEAD" in names and {"objects", "refs"} <= set(directories)
+        if ".git" in directories or ".git" in names or is_bare:
+            directories.clear()
+            yield Path(at)
+
+
+def is_spare(repository: Path) -> bool:
+    """A clone without work in it, as build tools make them."""
+    if (repository / ".git").is_file():
+        # The worktree of another repository, or a submodule of one.
+        return False
+    try:
+        if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
+            changed = git(repository, "status", "--porcelain", "--ignore-submodules=none")
+            if changed or any(repositories_below_its_own(repository)):
+                return False
+        local = ["HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--tags"]
+        return git(repository, "rev-list", "--count", *local).strip() == "0"
+    except GitFailed:
+        return False
+
+
+def repositories_below_its_own(repository: Path) -> Iterator[Path]:
+    for entry in repository.iterdir():
+        if entry.is_dir() and not entry.is_symlink() and entry.name != ".git":
+            yield from repositories_below(entry)
+
+
+def mounts_below(directory: Path) -> Iterator[Path]:
+    for line in os.fsdecode(_MOUNTS.read_bytes()).splitlines():
+        # Blanks and the like are written as \040.
+        place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]))
+        if place != directory and place.is_relative_to(directory):
+            yield place
+
+
+def tips_of_its_own(directory: Path) -> list[str]:
+    """Commits that refs of this one worktree lead to."""
+    names = ["refs/worktree", "refs/bisect", "refs/rewritten"]
+    return git(directory, "for-each-ref", "--format=%(objectname)", *names).split()
+
+
+def logged(directory: Path | str, ref: str) -> list[str]:
+    """The commits that its reflog names, the latest first."""
+    try:
+        return git(directory, "rev-list", "-g", ref, "--").split()
+    except GitFailed:
+        return []
+
+
+def known_by(repository: Path | str, tips: Sequence[str], *elsewhere: str) -> list[str]:
+    """Those of the tips that nothing else leads to."""
+    if not tips:
+        return []
+    asked = "".join(f"{tip}\n" for tip in tips)
+    nowhere = set(git(repository, "rev-list", "--stdin", "--not", *elsewhere, input=asked).split())
+    return [tip for tip in dict.fromkeys(tips) if tip in nowhere]
