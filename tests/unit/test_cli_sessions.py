@@ -72,7 +72,7 @@ def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], sa
 
 def test_the_states_are_those_of_the_state_machine() -> None:
     assert list(sessions.STATES) == [state.value for state in State]
-    assert {state for state in State if sessions.can_restart(state)} == states.RERUNNABLE
+    assert {s for s in State if sessions.can_restart(session(s, Directory="/"))} == states.RERUNNABLE
     assert {state for state in State if sessions.can_archive(state)} == states.ARCHIVABLE
     assert {state for state in State if sessions.is_live(state)} == states.LIVE
     assert states.ENDED == sessions.EXITED
@@ -89,7 +89,7 @@ def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
         if state is State.STARTING:
             # It waits until the session runs.
             possible.add("stop")
-        properties = session(state, Resumable="resume" in possible)
+        properties = session(state, Directory="/", Resumable="resume" in possible)
         assert set(showing.next_steps(properties)) & VERBS == possible
 
 
