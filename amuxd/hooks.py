@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-# What is blocked until somebody answers, by the event of the agent and its matcher.
+# What is reported, by the event of the agent and its matcher.
 _CLAUDE = (
     ("PermissionRequest", "", "permission"),
     ("Notification", "permission_prompt", "permission"),
@@ -13,6 +13,10 @@ _CLAUDE = (
     ("Stop", "", "turn"),
     ("StopFailure", "", "turn"),
     ("UserPromptSubmit", "", "working"),
+    # Not "startup": that id is amux's own choice, and a claude that is run by claude begins so as well.
+    ("SessionStart", "clear", "conversation"),
+    ("SessionStart", "compact", "conversation"),
+    ("SessionStart", "resume", "conversation"),
 )
 _GEMINI = (("Notification", "ToolPermission", "permission"), ("AfterAgent", "", "turn"))
 _SECONDS = 10

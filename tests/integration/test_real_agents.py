@@ -1,5 +1,6 @@
 """The real agents, without a login: amux gives them what they document, and shows what they say."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -122,6 +123,32 @@ def test_claude_goes_on_with_what_it_has_kept(
         assert session.get("Command") == ["claude", flag, conversation, "-p", "hi"]
         session.wait_state("failed", timeout=60)
         assert "API Error" in " ".join(session.certificate()["last_lines"])
+
+
+def test_claude_is_followed_into_the_conversation_that_clear_begins(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    """Nobody answers, for there is no login; but its hooks and the files that it keeps are the real ones."""
+    settled = {"hasCompletedOnboarding": True, "theme": "dark"}
+    settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
+    settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
+    (amux.machine.home / ".claude.json").write_text(json.dumps(settled))
+    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
+    session = amux.create([], agent="claude", env=environment, cwd=repository)
+    first = state_on_disk(amux, session)["conversation_id"]
+    until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
+    session.send("/clear", enter=False)
+    until(lambda: "/clear" in session.call("Capture", "u", 0), timeout=30)
+    session.send("")
+    until(lambda: state_on_disk(amux, session)["conversation_id"] != first, timeout=30)
+    second = state_on_disk(amux, session)["conversation_id"]
+    session.stop(timeout=60)
+    session.call("Resume")
+    assert session.get("Command")[-1] == second
+    until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
+    assert second in command_line(amux, session)
+    assert first not in command_line(amux, session)
 
 
 @pytest.mark.parametrize(
