@@ -16,7 +16,9 @@ REPORTED_LINES = 200
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nightly: slow, and run by make nightly")
     config.addinivalue_line("markers", "integration: on real parts, in a machine of its own; needs root")
-    config.addinivalue_line("markers", "booted: on a Debian that boots and loses its power; needs root")
+    config.addinivalue_line(
+        "markers", "booted: on a Debian that boots and loses its power; needs root and systemd-nspawn"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
