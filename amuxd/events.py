@@ -231,7 +231,7 @@ def _conversation(entry: Entry, message: str) -> str:
     if entry.agent is None:
         raise InvalidArgument(f"{entry.session.name} has no conversation: {entry.why_not_resumable}")
     # It becomes a word of a command line, and must not be taken for an option there.
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", message):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}", message):
         raise InvalidArgument(f"{message!r:.200} is not the id of a conversation")
     return message
 

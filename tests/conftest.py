@@ -4,9 +4,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from harness import debian13
-from harness.daemon import Amux, Embedded
-from harness.machine import Machine
+
+pytest.register_assert_rewrite("harness.kill_points")
+
+from harness import debian13  # noqa: E402
+from harness.daemon import Amux, Embedded  # noqa: E402
+from harness.machine import Machine  # noqa: E402
 
 pytest.register_assert_rewrite("harness.witnesses")
 
