@@ -71,10 +71,17 @@ def _opencode(amux: str) -> str:
     return f"""\
 // as ~/.config/opencode/plugin/amux.js
 const kinds = {{ "permission.asked": "permission", "session.idle": "turn" }}
+let told = ""
 export const Amux = async ({{ $ }}) => ({{
   event: async ({{ event }}) => {{
     const kind = kinds[event.type]
     if (kind) await $`{command} report --hook ${{kind}} </dev/null`.quiet().nothrow()
+    // Which conversation it is in, for amux resume; one with a parent is that of a helper of its own.
+    const session = /^session.(created|updated)$/.test(event.type) ? event.properties.info : undefined
+    if (session && !session.parentID && session.id !== told) {{
+      const {{ exitCode }} = await $`{command} report --hook conversation ${{session.id}}`.quiet().nothrow()
+      if (exitCode === 0) told = session.id
+    }}
   }},
 }})
 """

@@ -12,6 +12,7 @@ PACKAGES = {
     "claude": "@anthropic-ai/claude-code",
     "codex": "@openai/codex",
     "gemini": "@google/gemini-cli",
+    "opencode": "opencode-ai",
 }
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests/agents"
 

@@ -12,6 +12,7 @@ from harness.client import Session
 from harness.daemon import Amux
 from harness.waiting import until
 
+from amuxd import hooks
 from amuxd.agents import BUILT_IN
 
 
@@ -42,7 +43,9 @@ def command_line(amux: Amux, session: Session) -> list[str]:
     return [word.decode() for word in words[:-1]]
 
 
-@pytest.mark.parametrize(("agent", "help_of"), [("claude", []), ("codex", ["resume"]), ("gemini", [])])
+@pytest.mark.parametrize(
+    ("agent", "help_of"), [("claude", []), ("codex", ["resume"]), ("gemini", []), ("opencode", [])]
+)
 def test_the_flags_are_those_of_their_own_help(
     amux: Amux, environment: dict[str, str], agent: str, help_of: list[str]
 ) -> None:
@@ -149,6 +152,31 @@ def test_claude_is_followed_into_the_conversation_that_clear_begins(
     until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
     assert second in command_line(amux, session)
     assert first not in command_line(amux, session)
+
+
+def test_opencode_with_the_plugin_is_resumed(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    nowhere = {"npm": "@ai-sdk/openai-compatible", "models": {"m": {}}}
+    nowhere["options"] = {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "none"}
+    settings = {"provider": {"nowhere": nowhere}, "model": "nowhere/m", "autoupdate": False}
+    configuration = amux.machine.home / ".config/opencode"
+    (configuration / "plugin").mkdir(parents=True)
+    (configuration / "opencode.json").write_text(json.dumps(settings))
+    plugin = hooks.by_hand("opencode", str(amux.bindir / "amux"))
+    assert plugin is not None
+    (configuration / "plugin/amux.js").write_text(plugin)
+    session = amux.create([], agent="opencode", env=environment, cwd=repository)
+    assert not session.get("Resumable")
+    until(lambda: "Ask anything" in session.call("Capture", "u", 0), timeout=60)
+    session.send("apples")
+    conversation = until(lambda: state_on_disk(amux, session)["conversation_id"], timeout=60)
+    assert conversation.startswith("ses_")
+    session.stop(timeout=60)
+    assert session.get("Resumable")
+    session.call("Resume")
+    until(lambda: "apples" in session.call("Capture", "u", 0), timeout=60)
+    assert command_line(amux, session)[-2:] == ["--session", conversation]
 
 
 @pytest.mark.parametrize(
