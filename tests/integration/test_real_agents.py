@@ -50,7 +50,8 @@ def test_the_flags_are_those_of_their_own_help(
     amux: Amux, environment: dict[str, str], agent: str, help_of: list[str]
 ) -> None:
     profile = BUILT_IN[agent]
-    said = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=60).stdout
+    helped = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=60)
+    said = helped.stdout + helped.stderr
     assert profile.start[0] == profile.resume[0] == agent
     flags = {word for word in (*profile.start, *profile.resume) if word.startswith("-")}
     for flag in flags:
