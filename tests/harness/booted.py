@@ -168,7 +168,8 @@ class Booted:
                 *("sleep", "infinity"),
             ]
         )
-        until(lambda: self.manager_runs and USER in self._logged_in(), timeout=30)
+        # The session is there before the manager that it starts has its bus.
+        until(lambda: self._manager_state == "active" and USER in self._logged_in(), timeout=30)
 
     def _logged_in(self) -> str:
         return self.run(["loginctl", "list-sessions", "--no-legend", "--no-pager"]).stdout
@@ -178,8 +179,12 @@ class Booted:
 
     @property
     def manager_runs(self) -> bool:
-        state = self.run(["systemctl", "show", "--property=ActiveState", f"user@{UID}.service"]).stdout
-        return state.strip() not in ("ActiveState=inactive", "ActiveState=failed")
+        return self._manager_state not in ("inactive", "failed")
+
+    @property
+    def _manager_state(self) -> str:
+        show = ["systemctl", "show", "--property=ActiveState", "--value", f"user@{UID}.service"]
+        return self.run(show).stdout.strip()
 
     @property
     def boot_id(self) -> str:
