@@ -16,10 +16,10 @@ test: ## set up and run everything: checks, all tests, each Python, oldest and n
 	@packaging/system-packages.sh test
 	@packaging/test.sh
 
-nightly: ## the slow tests: amuxd killed at every point, a Debian that boots and loses its power
+nightly: ## the slow tests: amuxd killed at every point of every scenario
 	@packaging/system-packages.sh test
 	@packaging/venv.sh build/venv/test --extras test,check
-	@build/venv/test/bin/pytest -m "nightly or booted"
+	@build/venv/test/bin/pytest -m nightly
 
 check: ## static checks alone: ruff, mypy, shellcheck
 	@packaging/test.sh check

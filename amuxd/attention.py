@@ -21,7 +21,9 @@ class Kind(StrEnum):
 
 # What a hook reports when nobody needs to come any more.
 WORKING = "working"
-REPORTS = (*Kind, WORKING)
+# And when the agent has gone over to another conversation: a matter of resuming, not of waiting.
+CONVERSATION = "conversation"
+REPORTS = (*Kind, WORKING, CONVERSATION)
 
 
 @dataclass(frozen=True)

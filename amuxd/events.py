@@ -5,6 +5,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -118,7 +119,10 @@ class Events:
         if entry.state.state is not State.RUNNING or entry.parked:
             state = "parked" if entry.parked else entry.state.state
             raise InvalidTransition(f"{entry.session.name} is {state}, and waits for nobody")
-        await self._runs.attending.reported(entry, kind, message)
+        if kind == attention.CONVERSATION:
+            await self._runs.learn_conversation(entry, _conversation(entry, message))
+        else:
+            await self._runs.attending.reported(entry, kind, message)
         peer.send(encoded({"type": "ok"}))
 
     async def _resume(self, peer: Peer, request: dict[str, Any]) -> None:
@@ -221,6 +225,15 @@ def _text(request: dict[str, Any], key: str, default: str | None = None) -> str:
         raise InvalidArgument(f"{key} must be a text")
     # JSON can write down halves of characters that UTF-8 cannot.
     return value.encode(errors="replace").decode()
+
+
+def _conversation(entry: Entry, message: str) -> str:
+    if entry.agent is None:
+        raise InvalidArgument(f"{entry.session.name} has no conversation: {entry.why_not_resumable}")
+    # It becomes a word of a command line, and must not be taken for an option there.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}", message):
+        raise InvalidArgument(f"{message!r:.200} is not the id of a conversation")
+    return message
 
 
 def _uid_of(peer: socket.socket) -> int:

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-# What is blocked until somebody answers, by the event of the agent and its matcher.
+# What is reported, by the event of the agent and its matcher.
 _CLAUDE = (
     ("PermissionRequest", "", "permission"),
     ("Notification", "permission_prompt", "permission"),
@@ -13,6 +13,10 @@ _CLAUDE = (
     ("Stop", "", "turn"),
     ("StopFailure", "", "turn"),
     ("UserPromptSubmit", "", "working"),
+    # Not "startup": that id is amux's own choice, and a claude that is run by claude begins so as well.
+    ("SessionStart", "clear", "conversation"),
+    ("SessionStart", "compact", "conversation"),
+    ("SessionStart", "resume", "conversation"),
 )
 _GEMINI = (("Notification", "ToolPermission", "permission"), ("AfterAgent", "", "turn"))
 _SECONDS = 10
@@ -67,10 +71,17 @@ def _opencode(amux: str) -> str:
     return f"""\
 // as ~/.config/opencode/plugin/amux.js
 const kinds = {{ "permission.asked": "permission", "session.idle": "turn" }}
+let told = ""
 export const Amux = async ({{ $ }}) => ({{
   event: async ({{ event }}) => {{
     const kind = kinds[event.type]
     if (kind) await $`{command} report --hook ${{kind}} </dev/null`.quiet().nothrow()
+    // Which conversation it is in, for amux resume; one with a parent is that of a helper of its own.
+    const session = /^session.(created|updated)$/.test(event.type) ? event.properties.info : undefined
+    if (session && !session.parentID && session.id !== told) {{
+      const {{ exitCode }} = await $`{command} report --hook conversation ${{session.id}}`.quiet().nothrow()
+      if (exitCode === 0) told = session.id
+    }}
   }},
 }})
 """

@@ -148,6 +148,7 @@ class Place:
     run: int
     taker: Process
     taken_at: int
+    waited: bool = False
 
 
 @dataclass(frozen=True)

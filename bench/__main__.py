@@ -13,6 +13,7 @@ from bench import (  # noqa: E402
     busy,
     circumstances,
     exits,
+    kills,
     known,
     launches,
     quiet,
@@ -30,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "quiet": quiet.measure,
     "busy": busy.measure,
     "survival": survival.measure,
+    "kills": kills.measure,
     "attention": attention.measure,
     "workspaces": workspaces.measure,
 }

@@ -53,7 +53,7 @@ if [[ ${1:-} == check ]]; then
 fi
 
 # Every test, on the default Python with the newest dependencies.
-passes "All tests on $("$bin/python" -V)" "$bin/pytest" -n "$workers" -m "not nightly and not booted"
+passes "All tests on $("$bin/python" -V)" "$bin/pytest" -n "$workers" -m "not nightly"
 
 # The unit tests, and of the others those that depend most on Python and the packages, on each Python; with the
 # oldest packages where Debian 12 has them.

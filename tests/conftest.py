@@ -4,9 +4,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from harness import debian13
-from harness.daemon import Amux, Embedded
-from harness.machine import Machine
+
+pytest.register_assert_rewrite("harness.kill_points")
+
+from harness import debian13  # noqa: E402
+from harness.daemon import Amux, Embedded  # noqa: E402
+from harness.machine import Machine  # noqa: E402
 
 pytest.register_assert_rewrite("harness.witnesses")
 
@@ -16,7 +19,9 @@ REPORTED_LINES = 200
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nightly: slow, and run by make nightly")
     config.addinivalue_line("markers", "integration: on real parts, in a machine of its own; needs root")
-    config.addinivalue_line("markers", "booted: on a Debian that boots and loses its power; needs root")
+    config.addinivalue_line(
+        "markers", "booted: on a Debian that boots and loses its power; needs root and systemd-nspawn"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,7 +18,8 @@ def report(kind: str, message: str | None, hook: bool) -> int:
     """Tell amux, from within a session, that it waits for a person, or no longer does.
 
     KIND is permission, question, turn (it finished what it was asked), bell or custom; working ends the wait,
-    and so does what is printed or typed later.
+    and so does what is printed or typed later. An agent that goes over to another conversation reports
+    conversation and, as MESSAGE, its id: that is the one to be resumed.
     """
     words = [kind] if message is None else [kind, message]
     return reporting.run([*words, "--hook"] if hook else words)

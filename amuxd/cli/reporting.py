@@ -49,7 +49,7 @@ def _report(words: list[str], as_hook: bool) -> None:
         raise Problem("this is no session of amux: AMUX_SESSION_ID and AMUX_TOKEN are not set")
     message = words[1] if len(words) == 2 else ""
     if as_hook:
-        message = _message_of_hook(message or _standard_input())
+        message = _message_of_hook(words[0], message or _standard_input())
     fields = {
         "type": "session.report",
         "sessionId": session,
@@ -132,8 +132,8 @@ def _standard_input() -> str:
     return sys.stdin.buffer.read().decode(errors="replace")
 
 
-def _message_of_hook(text: str) -> str:
-    """What an agent tells its hooks, as a line for a person."""
+def _message_of_hook(kind: str, text: str) -> str:
+    """What an agent tells its hooks, as a line for a person; or the id of its conversation, for amuxd."""
     if not text.strip():
         return ""
     import json
@@ -144,6 +144,8 @@ def _message_of_hook(text: str) -> str:
         return text
     if not isinstance(told, dict):
         return ""
+    if kind == "conversation":
+        return str(told.get("session_id", ""))
     for key in ("message", "last_assistant_message", "last-assistant-message"):
         if isinstance(said := told.get(key), str) and said:
             return said

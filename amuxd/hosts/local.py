@@ -299,7 +299,8 @@ class LocalHost:
         return None
 
     def has_terminal(self, session_id: str) -> bool:
-        return (self._tmux_directory / f"{session_id}.sock").exists()
+        """Or what is left of one: its configuration is made first, and goes last."""
+        return (self._tmux_directory / f"{session_id}.conf").exists()
 
     async def end_of(self, session: Session, run: int, home: Home) -> End:
         # A shell may be gone by the time that its command's end is read.
@@ -444,9 +445,9 @@ class LocalHost:
     def _tidy(self, session_id: str) -> None:
         self._take_out_ends(session_id)
         shutil.rmtree(self._gates / session_id, ignore_errors=True)
+        (self.attached_directory / session_id).unlink(missing_ok=True)
         for leftover in (f"{session_id}.sock", f"{session_id}.conf"):
             (self._tmux_directory / leftover).unlink(missing_ok=True)
-        (self.attached_directory / session_id).unlink(missing_ok=True)
 
 
 def _signal_children(pid: int, number: int) -> None:

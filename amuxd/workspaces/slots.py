@@ -80,7 +80,9 @@ def waits(place: Place, facts: Facts) -> bool:
 def tidied(workspace: Workspace, facts: Facts) -> Workspace:
     holders = [place for place in workspace.holders if holds(place, facts)]
     held = {(place.session_id, place.run) for place in holders}
-    queue = [p for p in workspace.queue if waits(p, facts) and (p.session_id, p.run) not in held]
+    # Whoever waited, and was not begun by the one who gave it the slot, is the next still.
+    back = [place for place in workspace.holders if place.waited]
+    queue = [p for p in (*back, *workspace.queue) if waits(p, facts) and (p.session_id, p.run) not in held]
     if holders == workspace.holders and queue == workspace.queue:
         return workspace
     return replace(workspace, holders=holders, queue=queue)
@@ -113,7 +115,8 @@ def take(workspace: Workspace, place: Place, may_wait: bool, facts: Facts) -> Ou
     left = free(others)
     if left is None or len(ahead) < left:
         queue = [waiting for waiting in others.queue if waiting.session_id != place.session_id]
-        return Taken(replace(others, holders=[*others.holders, place], queue=queue))
+        taken = replace(place, waited=at > 0)
+        return Taken(replace(others, holders=[*others.holders, taken], queue=queue))
     if at:
         return Queued(present, at)
     if may_wait:

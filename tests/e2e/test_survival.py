@@ -5,25 +5,50 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.booted import HOME, Booted
+from harness import real_agents
+from harness.booted import HOME, RUNTIME, Booted, why_impossible
 from harness.waiting import until
 
 pytestmark = pytest.mark.booted
 
 AMUX = HOME / ".local/bin/amux"
 COMMANDS = {
-    "quiet": ["--", "sleep", "infinity"],
     "busy": ["--", "sh", "-c", "while echo again; do sleep 0.1; done"],
     "in-a-shell": ["--shell", "--", "sleep", "infinity"],
 }
+# What is on the screen of an agent that is ready, and of one that has kept what it was told.
+SCREENS = {"claude": ("for shortcuts", "Unable to connect"), "standin": ("remembering []", "heard 1: ")}
+STANDIN = f"{HOME}/amux/tests/harness/agent.py"
+AGENT_STARTS = 60.0
+# Nobody is logged in and nobody answers, but what it was told is kept.
+CLAUDE = {
+    "hasCompletedOnboarding": True,
+    "theme": "dark",
+    "customApiKeyResponses": {"approved": ["none"], "rejected": []},
+    "projects": {str(HOME): {"hasTrustDialogAccepted": True}},
+}
+CLAUDE_ENVIRONMENT = {
+    "ANTHROPIC_API_KEY": "none",
+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
+    "CLAUDE_CODE_MAX_RETRIES": "0",
+    "DISABLE_AUTOUPDATER": "1",
+}
+CONFIGURATION = f"""
+[agents.standin]
+start = ["python3", "{STANDIN}", "--store", "{HOME}/talks", "--start", "{{conversation}}"]
+resume = ["python3", "{STANDIN}", "--store", "{HOME}/talks", "--resume", "{{conversation}}"]
+[agents.claude.env]
+{"".join(f"{name} = {json.dumps(value)}" + chr(10) for name, value in CLAUDE_ENVIRONMENT.items())}
+"""
 
 
 class User:
-    def __init__(self, system: Booted) -> None:
+    def __init__(self, system: Booted, agent: str) -> None:
         self.system = system
+        self.agent = agent
 
-    def amux(self, *arguments: str) -> str:
-        return self.system.as_user(AMUX, *arguments)
+    def amux(self, *arguments: str, check: bool = True) -> str:
+        return self.system.as_user(AMUX, *arguments, check=check)
 
     def systemctl(self, *arguments: str) -> str:
         return self.system.as_user("systemctl", "--user", *arguments)
@@ -40,18 +65,48 @@ class User:
     def daemon(self) -> int:
         return int(self.systemctl("show", "--property=MainPID", "--value", "amuxd.service"))
 
-    def run_three(self) -> dict[str, int]:
+    def run_commands(self) -> dict[str, int]:
         for name, command in COMMANDS.items():
             self.amux("run", "--name", name, *command)
         return self.pids()
+
+    def run_three(self) -> dict[str, int]:
+        """One of them an agent, a real one where there is one, which has been told something."""
+        self.run_agent("agent", self.agent, "remember the apples")
+        return self.run_commands()
+
+    def run_agent(self, name: str, agent: str, text: str, *options: str) -> None:
+        ready, heard = SCREENS[agent]
+        self.amux("run", "--name", name, "-a", agent, "-C", str(HOME), *options)
+        self.wait_for(name, ready)
+        self.amux("send", name, text)
+        self.wait_for(name, heard)
+
+    def wait_for(self, name: str, text: str) -> None:
+        try:
+            until(lambda: text in self.screen(name), AGENT_STARTS, interval=0.1)
+        except TimeoutError as error:
+            error.add_note(self.screen(name))
+            raise
+
+    def screen(self, name: str) -> str:
+        socket = RUNTIME / "amux/tmux" / f"{self.sessions()[name]['id']}.sock"
+        return self.system.as_user("tmux", "-S", socket, "capture-pane", "-p", "-t", "%0", check=False)
 
     def inhibitors(self) -> list[str]:
         listed = self.system.run(["systemd-inhibit", "--list", "--no-legend", "--no-pager"]).stdout
         return [line for line in listed.splitlines() if line.startswith("amux ")]
 
     def all_run_again(self) -> None:
-        """What was suspended can be started anew, and what there was of it is still to be read."""
+        """What was suspended goes on, and what there was of it is still to be read."""
+        assert set(self.sessions()) == {"agent", *COMMANDS}
+        for name in COMMANDS:
+            refused = self.system.run([AMUX, "resume", name], user=True, check=False)
+            assert refused.returncode == 4
+            assert "no conversation; possible: restart" in refused.stderr
         self.amux("restart", *COMMANDS)
+        self.amux("resume", "agent")
+        self.wait_for("agent", "apples")
         assert {session["state"] for session in self.sessions().values()} == {"running"}
         assert {session["run"] for session in self.sessions().values()} == {2}
         assert "again" in self.amux("logs", "--run", "1", "busy")
@@ -59,17 +114,22 @@ class User:
 
 @pytest.fixture(scope="module")
 def system() -> Iterator[Booted]:
-    with Booted() as system:
+    if why := why_impossible():
+        pytest.skip(f"no machine can boot here: {why}")
+    programs = [directory / "claude"] if (directory := real_agents.find()) else []
+    with Booted(programs) as system:
         system.boot()
         system.add_user()
         system.linger(True)
+        for name, text in ((".config/amux/config.toml", CONFIGURATION), (".claude.json", json.dumps(CLAUDE))):
+            system.write(HOME / name, text)
         system.install()
         yield system
 
 
 @pytest.fixture
 def user(system: Booted, request: pytest.FixtureRequest) -> Iterator[User]:
-    user = User(system)
+    user = User(system, "claude" if system.has("claude") else "standin")
     try:
         yield user
     finally:
@@ -97,7 +157,7 @@ def test_a_killed_amuxd_ends_nothing(user: User) -> None:
 
 
 def test_no_pane_leaves_its_unit(user: User) -> None:
-    user.run_three()
+    user.run_commands()
     units = {session["unit"] for session in user.sessions().values()}
     listed = user.systemctl("list-units", "--plain", "--no-legend", "--no-pager", "*.scope", "amux-*.service")
     assert {line.split()[0] for line in listed.splitlines()} - {"init.scope"} == units
@@ -105,7 +165,7 @@ def test_no_pane_leaves_its_unit(user: User) -> None:
 
 def test_a_shutdown_is_delayed_while_anything_runs(user: User) -> None:
     assert user.inhibitors() == []
-    user.run_three()
+    user.run_commands()
     until(lambda: len(user.inhibitors()) == 1)
     user.amux("stop", *COMMANDS)
     until(lambda: user.inhibitors() == [])
@@ -119,8 +179,31 @@ def test_a_reboot_suspends(user: User) -> None:
     user.system.boot()
     assert user.system.boot_id != boot
     assert set(user.reasons().values()) == {("suspended", "the machine was shut down")}
-    assert len(user.sessions()) == 3
     user.all_run_again()
+
+
+def test_after_a_reboot_only_what_was_to_come_back_does_and_once(user: User) -> None:
+    user.run_agent("auto", "standin", "plums", "--resume", "auto")
+    user.run_agent("manual", "standin", "pears")
+    user.system.power_off()
+    user.system.boot()
+    user.wait_for("auto", "remembering ['plums']")
+    assert user.reasons()["manual"] == ("suspended", "the machine was shut down")
+    pid = user.pids()["auto"]
+    for verb in (["restart"], ["kill", "--signal=SIGKILL"]):
+        daemon = user.daemon()
+        user.systemctl(*verb, "amuxd.service")
+        until(lambda: user.daemon() not in (0, daemon), timeout=20)  # noqa: B023
+        assert user.pids() == {"auto": pid, "manual": None}
+    # What ends now has ended: it has come back on this boot already.
+    unit = user.sessions()["auto"]["unit"]
+    user.systemctl("stop", "amuxd.socket", "amuxd.service")
+    user.systemctl("stop", unit)
+    user.systemctl("start", "amuxd.socket", "amuxd.service")
+    assert user.sessions()["auto"]["state"] != "running"
+    assert user.sessions()["auto"]["run"] == 2
+    user.amux("resume", "manual")
+    user.wait_for("manual", "remembering ['pears']")
 
 
 def test_a_power_cut_suspends(user: User) -> None:
@@ -128,7 +211,6 @@ def test_a_power_cut_suspends(user: User) -> None:
     user.system.lose_power()
     user.system.boot()
     assert set(user.reasons().values()) == {("suspended", "the machine went down")}
-    assert len(user.sessions()) == 3
     user.all_run_again()
 
 
@@ -148,7 +230,6 @@ def test_a_logout_without_lingering_suspends(user: User) -> None:
         assert amuxd_has_gone < min(sessions_go)
         system.log_in()
         assert set(user.reasons().values()) == {("suspended", "amuxd was stopped")}
-        assert len(user.sessions()) == 3
         user.all_run_again()
     finally:
         system.linger(True)

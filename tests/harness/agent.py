@@ -1,8 +1,9 @@
 """A stand-in for a coding agent: keeps conversations by id in files, as the real ones do.
 
-agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf]
+agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf] [--hook COMMAND]
 
-It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3. Like a program that draws
+It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3, and /clear begins another
+conversation, of which the hook is told. Like a program that draws
 on the terminal it throws away what was typed before it was ready. With --own it chooses its conversation
 itself, keeps its file open and tells nobody.
 """
@@ -11,6 +12,7 @@ import argparse
 import contextlib
 import json
 import signal
+import subprocess
 import sys
 import termios
 import time
@@ -27,6 +29,7 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=0)
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--hook", default="true")
     parser.add_argument("--model", default="plain")
     options = parser.parse_args()
     options.store.mkdir(parents=True, exist_ok=True)
@@ -43,20 +46,30 @@ def main() -> int:
     if options.resume and not path.exists():
         print(f"no conversation found with id {conversation}")
         return 1
-    return _talk(path, options.model)
+    print(f"model {options.model}", flush=True)
+    while (code := _talk(path)) is None:
+        conversation = str(uuid.uuid4())
+        path = options.store / f"rollout-talk-{conversation}.jsonl"
+        told = json.dumps({"hook_event_name": "SessionStart", "source": "clear", "session_id": conversation})
+        code = subprocess.run(options.hook, shell=True, input=told, text=True).returncode
+        print(f"cleared, and its hook said {code}", flush=True)
+    return code
 
 
-def _talk(path: Path, model: str) -> int:
+def _talk(path: Path) -> int | None:
+    """Until it ends with a code or, with none, goes over to another conversation."""
     with contextlib.suppress(termios.error):
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
     with path.open("a+") as file:
         file.seek(0)
         said = [json.loads(line) for line in file]
-        print(f"model {model}, remembering {said}", flush=True)
+        print(f"remembering {said}", flush=True)
         for line in sys.stdin:
             text = line.strip()
             if text in ("/exit", "/crash"):
                 return 0 if text == "/exit" else 3
+            if text == "/clear":
+                return None
             said.append(text)
             file.write(json.dumps(text) + "\n")
             file.flush()

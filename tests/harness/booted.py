@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -18,27 +20,49 @@ from harness.machine import REPOSITORY, SYSTEM_PATH, CommandFailed, MachineError
 from harness.waiting import until
 
 SCRIPT = Path(__file__).with_name("booted.sh")
-PACKAGES = (*debian13.PACKAGES, "make", "polkitd", "python3-venv", "systemd-sysv")
 USER = "alice"
 UID = 1000
 HOME = Path("/home") / USER
 RUNTIME = Path(f"/run/user/{UID}")
+NEEDED = "mount -t tmpfs tmpfs /run; mkdir /run/cgroup; mount -t cgroup2 cgroup2 /run/cgroup"
 BOOT_TIMEOUT = 60.0
 HALT_TIMEOUT = 60.0
 INSTALL_TIMEOUT = 300.0
 
 
+def why_impossible() -> str:
+    """What a machine that boots needs and this system lets nobody do; empty where it can be tried."""
+    command = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--",
+        "sh",
+        "-ec",
+        NEEDED,
+    ]
+    tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return tried.stderr.strip() if tried.returncode else ""
+
+
 class Booted:
     """Everything in it ends with close(), or with this process, however it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, programs: Sequence[Path] = ()) -> None:
+        """With these programs of this system in its PATH, beside its own."""
         if shutil.which("systemd-nspawn") is None:
             raise MachineError("a booted machine needs a package that is missing: systemd-container")
-        root = debian13.tree(PACKAGES)
-        self.base = Path(tempfile.mkdtemp(prefix="amux-booted-"))
+        root = debian13.tree()
+        # It becomes the machine's name as well, which must not have every letter that mkdtemp uses.
+        self.base = Path(tempfile.gettempdir()) / f"amux-booted-{secrets.token_hex(6)}"
+        self.base.mkdir(mode=0o700)
         self._console: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._furnish(self.base / "upper")
         binds = [f"--bind-ro={path}" for path in _local_package_indexes()]
+        binds += [f"--bind-ro={path.resolve()}:/usr/local/bin/{path.name}" for path in programs]
         self._outer = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "--", "sh", str(SCRIPT), "outer"],
             stdin=subprocess.PIPE,
@@ -113,6 +137,15 @@ class Booted:
     def as_user(self, *argv: str | Path, check: bool = True, timeout: float = 60) -> str:
         return self.run(argv, user=True, check=check, timeout=timeout).stdout.strip()
 
+    def has(self, program: str) -> bool:
+        return self.run(["sh", "-c", f"command -v {program}"], check=False).returncode == 0
+
+    def write(self, path: Path, text: str) -> None:
+        """A file of the user's."""
+        self.run(["mkdir", "--parents", path.parent], user=True)
+        self.outside(path).write_text(text)
+        self.run(["chown", f"{UID}:{UID}", path])
+
     def install(self) -> None:
         """make install, by the user, from a copy of this checkout."""
         source = HOME / "amux"
@@ -135,7 +168,8 @@ class Booted:
                 *("sleep", "infinity"),
             ]
         )
-        until(lambda: self.manager_runs and USER in self._logged_in(), timeout=30)
+        # The session is there before the manager that it starts has its bus.
+        until(lambda: self._manager_state == "active" and USER in self._logged_in(), timeout=30)
 
     def _logged_in(self) -> str:
         return self.run(["loginctl", "list-sessions", "--no-legend", "--no-pager"]).stdout
@@ -145,8 +179,12 @@ class Booted:
 
     @property
     def manager_runs(self) -> bool:
-        state = self.run(["systemctl", "show", "--property=ActiveState", f"user@{UID}.service"]).stdout
-        return state.strip() not in ("ActiveState=inactive", "ActiveState=failed")
+        return self._manager_state not in ("inactive", "failed")
+
+    @property
+    def _manager_state(self) -> str:
+        show = ["systemctl", "show", "--property=ActiveState", "--value", f"user@{UID}.service"]
+        return self.run(show).stdout.strip()
 
     @property
     def boot_id(self) -> str:
@@ -194,7 +232,8 @@ class Booted:
 
     def _find_leader(self) -> psutil.Process | None:
         """Process 1 of the innermost namespace, once it is systemd."""
-        if self._outer.poll() is not None:
+        # It says a word when its system has ended, which this one had no time for.
+        if self._outer.poll() is not None or select.select([self._outer.stdout], [], [], 0)[0]:
             raise MachineError(f"the machine did not boot: {self.console()}")
         for process in psutil.Process(self._outer.pid).children(recursive=True):
             with contextlib.suppress(OSError, psutil.Error):

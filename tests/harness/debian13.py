@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock
@@ -31,6 +31,11 @@ PACKAGES = (
     "systemd",
     "tmux",
     "util-linux",
+    # For the one that boots, and in which amux is installed.
+    "make",
+    "polkitd",
+    "python3-venv",
+    "systemd-sysv",
 )
 APT = Path("/etc/apt")
 TIMEOUT = 900
@@ -42,9 +47,9 @@ def machine() -> Machine:
     return Machine(root=tree(), binds=shared, bindir=Path("/usr/bin"))
 
 
-def tree(packages: Sequence[str] = PACKAGES) -> Path:
+def tree() -> Path:
     """Made once, and then the same for all: machines see it through an overlay."""
-    version = hashlib.sha256(" ".join((SUITE, *packages)).encode()).hexdigest()[:12]
+    version = hashlib.sha256(" ".join((SUITE, *PACKAGES)).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests"
     target = cache / f"{SUITE}-{version}"
     if target.exists():
@@ -52,7 +57,7 @@ def tree(packages: Sequence[str] = PACKAGES) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock", timeout=TIMEOUT):
         if not target.exists():
-            _debootstrap(target, packages)
+            _debootstrap(target)
     return target
 
 
@@ -64,7 +69,7 @@ def mirror() -> str:
     raise MachineError(f"no mirror of Debian is configured in {APT}, so Debian 13 cannot be obtained")
 
 
-def _debootstrap(target: Path, packages: Sequence[str]) -> None:
+def _debootstrap(target: Path) -> None:
     for program, package in (("debootstrap", "debootstrap"), ("wget", "wget")):
         if shutil.which(program) is None:
             raise MachineError(f"a Debian 13 needs packages that are missing: {package}")
@@ -72,7 +77,7 @@ def _debootstrap(target: Path, packages: Sequence[str]) -> None:
         root = Path(directory) / "root"
         # In namespaces of its own, what it mounts and starts cannot outlive it.
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
-        command += ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+        command += ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
         result = subprocess.run(
             [*command, SUITE, str(root), mirror()],
             stdin=subprocess.DEVNULL,

@@ -12,19 +12,27 @@ PACKAGES = {
     "claude": "@anthropic-ai/claude-code",
     "codex": "@openai/codex",
     "gemini": "@google/gemini-cli",
+    "opencode": "opencode-ai",
 }
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests/agents"
 
 
 def directory() -> Path:
     """Where their programs are. Without npm the test is skipped."""
+    programs = find()
+    if programs is None:
+        pytest.skip("npm is not installed")
+    return programs
+
+
+def find() -> Path | None:
     programs = CACHE / "node_modules/.bin"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not all((programs / name).exists() for name in PACKAGES):
             if shutil.which("npm") is None:
-                pytest.skip("npm is not installed")
+                return None
             command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(CACHE)]
             subprocess.run([*command, *PACKAGES.values()], check=True, capture_output=True, text=True)
     return programs

@@ -8,6 +8,7 @@ import pytest
 from agent_fixtures import Agents, state_file
 from harness.client import Session
 from harness.daemon import Amux
+from harness.repositories import repository
 from harness.waiting import until
 
 DAY = 86400
@@ -83,6 +84,19 @@ def test_the_configuration_says_for_how_long(amux: Amux, agents: Agents) -> None
     aged(amux, {failed: 99 * DAY})
     assert amux.manager.call("Clean", "a{sv}", {"dry_run": ("b", True)}) == [done.id]
     assert amux.manager.call("Clean", "a{sv}", {}) == [done.id]
+
+
+def test_a_workspace_with_work_in_it_outlives_its_sessions(amux: Amux, tmp_path: Path) -> None:
+    code = repository(tmp_path / "code")
+    amux.cli("ws", "add", "fix", cwd=code)
+    session = amux.create(["sh", "-c", "echo work >new; exit 1"], workspace="fix")
+    session.wait_state("failed")
+    directory = Path(session.get("Directory"))
+    aged(amux, {session: 2 * DAY})
+    assert amux.cli("clean").stdout == f"removed sh ({session.id})\n"
+    assert (directory / "new").read_text() == "work\n"
+    assert "fix" in amux.cli("ws", "ls").stdout
+    amux.cli("ws", "rm", "--force", "fix")
 
 
 def test_one_that_cannot_be_removed_stays(amux: Amux, agents: Agents) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from agent_fixtures import Agents
+from agent_fixtures import Agents, state_on_disk
 from harness.bus import Signal
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
@@ -191,6 +191,25 @@ def test_what_cannot_be_reported_or_resumed(amux: Amux, lines: Lines) -> None:
     message = session.get("AttentionMessage")
     assert message.startswith("a? [31m xxx")
     assert len(message) == 500
+
+
+def test_only_what_may_be_an_id_becomes_the_conversation_of_an_agent(amux: Amux, lines: Lines) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    plain, agent = amux.create(["cat"]), agents.create()
+
+    def tell(session: Session, message: str) -> dict[str, object]:
+        report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
+        return lines.ask(**report, kind="conversation", message=message)
+
+    assert "has no conversation: it is no agent" in str(tell(plain, "abc")["message"])
+    before = state_on_disk(amux, agent)["conversation_id"]
+    for nonsense in ("", "--dangerous", "a b", "a\n", "x" * 129):
+        assert tell(agent, nonsense)["code"] == "InvalidArgument"
+    assert state_on_disk(amux, agent)["conversation_id"] == before
+    assert tell(agent, "abc") == {"type": "ok"}
+    assert state_on_disk(amux, agent)["conversation_id"] == "abc"
+    assert agent.get("Attention") == ""
 
 
 def test_a_conversation_is_resumed_over_the_socket(amux: Amux, lines: Lines) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import debian13
+from harness import booted, debian13
 from harness.bus import Bus, CallFailed, Events
 from harness.daemon import Amux, Embedded, LeftBehind
 from harness.machine import REPOSITORY, CommandFailed, Machine, MachineError
@@ -328,3 +328,14 @@ def test_a_test_has_amux_without_systemd_in_one_line(embedded: Embedded) -> None
     assert session.id == identifier
     assert embedded.manager.get("Mode") == "embedded"
     assert session.wait_state("running") == "running"
+
+
+def test_a_system_that_lets_nobody_mount_says_why_no_machine_boots_there() -> None:
+    assert booted.why_impossible() == ""
+    look = "from harness.booted import why_impossible; print(why_impossible())"
+    without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-c", look]
+    paths = {"PYTHONPATH": str(REPOSITORY / "tests")}
+    said = subprocess.run(
+        without, env=os.environ | paths, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    assert "Operation not permitted" in said

@@ -1,5 +1,6 @@
 """The real agents, without a login: amux gives them what they document, and shows what they say."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from harness.client import Session
 from harness.daemon import Amux
 from harness.waiting import until
 
+from amuxd import hooks
 from amuxd.agents import BUILT_IN
 
 
@@ -41,12 +43,15 @@ def command_line(amux: Amux, session: Session) -> list[str]:
     return [word.decode() for word in words[:-1]]
 
 
-@pytest.mark.parametrize(("agent", "help_of"), [("claude", []), ("codex", ["resume"]), ("gemini", [])])
+@pytest.mark.parametrize(
+    ("agent", "help_of"), [("claude", []), ("codex", ["resume"]), ("gemini", []), ("opencode", [])]
+)
 def test_the_flags_are_those_of_their_own_help(
     amux: Amux, environment: dict[str, str], agent: str, help_of: list[str]
 ) -> None:
     profile = BUILT_IN[agent]
-    said = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=60).stdout
+    helped = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=60)
+    said = helped.stdout + helped.stderr
     assert profile.start[0] == profile.resume[0] == agent
     flags = {word for word in (*profile.start, *profile.resume) if word.startswith("-")}
     for flag in flags:
@@ -122,6 +127,57 @@ def test_claude_goes_on_with_what_it_has_kept(
         assert session.get("Command") == ["claude", flag, conversation, "-p", "hi"]
         session.wait_state("failed", timeout=60)
         assert "API Error" in " ".join(session.certificate()["last_lines"])
+
+
+def test_claude_is_followed_into_the_conversation_that_clear_begins(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    """Nobody answers, for there is no login; but its hooks and the files that it keeps are the real ones."""
+    settled = {"hasCompletedOnboarding": True, "theme": "dark"}
+    settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
+    settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
+    (amux.machine.home / ".claude.json").write_text(json.dumps(settled))
+    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
+    session = amux.create([], agent="claude", env=environment, cwd=repository)
+    first = state_on_disk(amux, session)["conversation_id"]
+    until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
+    session.send("/clear", enter=False)
+    until(lambda: "/clear" in session.call("Capture", "u", 0), timeout=30)
+    session.send("")
+    until(lambda: state_on_disk(amux, session)["conversation_id"] != first, timeout=30)
+    second = state_on_disk(amux, session)["conversation_id"]
+    session.stop(timeout=60)
+    session.call("Resume")
+    assert session.get("Command")[-1] == second
+    until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
+    assert second in command_line(amux, session)
+    assert first not in command_line(amux, session)
+
+
+def test_opencode_with_the_plugin_is_resumed(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    nowhere = {"npm": "@ai-sdk/openai-compatible", "models": {"m": {}}}
+    nowhere["options"] = {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "none"}
+    settings = {"provider": {"nowhere": nowhere}, "model": "nowhere/m", "autoupdate": False}
+    configuration = amux.machine.home / ".config/opencode"
+    (configuration / "plugin").mkdir(parents=True)
+    (configuration / "opencode.json").write_text(json.dumps(settings))
+    plugin = hooks.by_hand("opencode", str(amux.bindir / "amux"))
+    assert plugin is not None
+    (configuration / "plugin/amux.js").write_text(plugin)
+    session = amux.create([], agent="opencode", env=environment, cwd=repository)
+    assert not session.get("Resumable")
+    until(lambda: "Ask anything" in session.call("Capture", "u", 0), timeout=60)
+    session.send("apples")
+    conversation = until(lambda: state_on_disk(amux, session)["conversation_id"], timeout=60)
+    assert conversation.startswith("ses_")
+    session.stop(timeout=60)
+    assert session.get("Resumable")
+    session.call("Resume")
+    until(lambda: "apples" in session.call("Capture", "u", 0), timeout=60)
+    assert command_line(amux, session)[-2:] == ["--session", conversation]
 
 
 @pytest.mark.parametrize(

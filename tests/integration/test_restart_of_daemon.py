@@ -283,6 +283,19 @@ def commands(amux: Client, line: str) -> list[int]:
     return found
 
 
+def test_one_that_nobody_suspended_and_whose_end_nobody_saw_has_failed(amux: Amux) -> None:
+    session = amux.create(ENDLESS)
+    ready(session)
+    with stays_down(amux, signal.SIGKILL):
+        assert state_of(amux, session)["state"] == "running"
+        amux.machine.systemctl("kill", "--signal=KILL", f"amux-{session.id}.service")
+        until(lambda: not commands(amux, "sleep 1000"))
+        until(lambda: not amux.machine.systemctl("list-units", "--no-legend", "amux-*.service"))
+        amux.start()
+        assert (session.state, session.get("ExitCode"), session.get("ExitSignal")) == ("failed", -1, "")
+        assert session.get("Reason") == "gone without a trace, its end is not known"
+
+
 def test_a_session_that_is_gone_without_a_trace_stays_suspended(amux: Amux) -> None:
     session = amux.create(ENDLESS)
     ready(session)

@@ -40,10 +40,10 @@ def test_two_sessions_in_one_directory_each_get_their_own_conversation_back(
 def test_flags_environment_and_directory_are_given_again(amux: Amux, agents: Agents) -> None:
     agents.configure(env={"FROM_PROFILE": "1"})
     session = agents.create("standin", "--model", "large", env={"FROM_USER": "2"})
-    until(lambda: "model large, remembering []" in session.log())
+    until(lambda: re.search(r"model large\s+remembering \[\]", session.log()))
     session.stop()
     session.call("Resume")
-    until(lambda: "model large, remembering []" in session.log())
+    until(lambda: re.search(r"model large\s+remembering \[\]", session.log()))
     process = amux.machine.outside(f"/proc/{session.get('Pid')}")
     environment = (process / "environ").read_bytes().split(b"\0")
     assert {b"FROM_PROFILE=1", b"FROM_USER=2"} <= set(environment)
@@ -176,6 +176,27 @@ def test_an_agent_that_chooses_its_conversation_is_found_out(amux: Amux, agents:
     found = until(lambda: state_on_disk(amux, one)["conversation_id"])
     assert re.fullmatch(r"[0-9a-f-]{36}", found)
     assert found != before
+
+
+def test_an_agent_that_goes_over_to_another_conversation_is_followed(amux: Amux, agents: Agents) -> None:
+    """claude does with /clear, and its hook says so: the last one that it was in is resumed."""
+    agents.configure(extra=("--hook", f"{amux.bindir}/amux report --hook conversation"))
+    one, two = agents.create(name="one"), agents.create(name="two")
+    first = state_on_disk(amux, one)["conversation_id"]
+    say(one, "apples")
+    say(two, "plums")
+    one.send("/clear")
+    until(lambda: "cleared, and its hook said 0" in one.log())
+    second = state_on_disk(amux, one)["conversation_id"]
+    assert second != first
+    say(one, "pears")
+    one.stop()
+    two.stop()
+    for session in (one, two):
+        session.call("Resume")
+    until(lambda: "remembering ['pears']" in one.log())
+    until(lambda: "remembering ['plums']" in two.log())
+    assert state_on_disk(amux, one)["conversation_id"] == second
 
 
 def test_the_cli_starts_agents(amux: Amux, agents: Agents) -> None:

@@ -16,6 +16,13 @@ def test_claude_gets_settings_for_one_run() -> None:
     assert events["Stop"][0]["hooks"][0]["command"] == "'/opt/a b/amux' report --hook turn"
 
 
+def test_claude_tells_of_another_conversation_but_not_of_its_first() -> None:
+    """That one is amux's own choice, and a claude that is run by a claude begins one as well."""
+    started = json.loads(hooks.arguments("claude", "amux")[1])["hooks"]["SessionStart"]
+    assert [group["matcher"] for group in started] == ["clear", "compact", "resume"]
+    assert {group["hooks"][0]["command"] for group in started} == {"amux report --hook conversation"}
+
+
 def test_codex_gets_settings_that_are_toml() -> None:
     words = hooks.arguments("codex", "/opt/a b/amux")
     assert words[::2] == ["-c"] * 4

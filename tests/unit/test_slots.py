@@ -59,6 +59,26 @@ def test_one_that_is_about_to_start_holds_while_somebody_starts_it(state: RunSta
     assert not slots.holds(a_place(), facts(state, is_taking=False))
 
 
+def test_one_that_waited_and_was_given_a_slot_in_vain_is_the_next_still() -> None:
+    created = {name: a_state(State.CREATED) for name in "ab"}
+    waiting = a_workspace(1, queue=[a_place("a"), a_place("b")])
+    given = slots.take(waiting, a_place("a"), False, facts(created))
+    assert isinstance(given, Taken)
+    assert [place.session_id for place in given.workspace.queue] == ["b"]
+    assert slots.tidied(given.workspace, facts(created, is_taking=True)) == given.workspace
+    # Whoever gave it was killed before it was begun.
+    after = slots.tidied(given.workspace, facts(created))
+    assert (after.holders, [place.session_id for place in after.queue]) == ([], ["a", "b"])
+    begun = facts(created | {"a": a_state(State.STARTING)})
+    assert slots.tidied(given.workspace, begun) == given.workspace
+
+
+def test_one_that_did_not_wait_does_not_get_in_line_by_failing() -> None:
+    given = slots.take(a_workspace(1), a_place(), False, facts(a_state(State.CREATED)))
+    assert isinstance(given, Taken)
+    assert slots.tidied(given.workspace, facts(a_state(State.CREATED))) == a_workspace(1)
+
+
 def test_an_earlier_run_and_a_removed_session_hold_nothing() -> None:
     assert not slots.holds(a_place(run=1), facts(a_state(State.RUNNING, run=2)))
     assert not slots.holds(a_place(), facts(None))
@@ -101,7 +121,7 @@ def test_nobody_overtakes_the_queue_but_a_slot_that_nobody_waits_for_is_free() -
     assert slots.take(one, a_place(), False, facts(dict(states))) == Busy([], [a_place("q")])
     assert isinstance(slots.take(two, a_place(), False, facts(dict(states))), Taken)
     first = slots.take(one, a_place("q"), False, facts(dict(states)))
-    assert first == Taken(replace(one, holders=[a_place("q")], queue=[]))
+    assert first == Taken(replace(one, holders=[replace(a_place("q"), waited=True)], queue=[]))
 
 
 def test_as_many_as_anybody_wants() -> None:

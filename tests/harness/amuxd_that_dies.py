@@ -7,6 +7,7 @@ to die at. The second file collects the points that were reached.
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -71,7 +72,8 @@ def dig(points: Points) -> None:
     write = files.write
 
     def write_half(path: Path, text: str) -> None:
-        points.reach(f"half of {path.name}", lambda: write(path, text[: len(text) // 2]))
+        what = json.loads(text)["state"] if path.name.startswith("state.json") else ""
+        points.reach(f"half of {path.name} {what}", lambda: write(path, text[: len(text) // 2]))
         write(path, text)
 
     files.write = write_half
