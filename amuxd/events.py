@@ -22,6 +22,8 @@ from amuxd.store import StoreError
 logger = logging.getLogger(__name__)
 
 MOST_PEERS = 1024
+# Seconds between two writes to the subscribers.
+PACE = 0.02
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -40,6 +42,7 @@ class Events:
         self._peers: set[Peer] = set()
         self._subscribers: set[Peer] = set()
         self._lines: list[bytes] = []
+        self._flushed_at = 0.0
 
     async def listen(self, path: Path) -> None:
         given = activated_socket()
@@ -155,14 +158,15 @@ class Events:
         if not self._subscribers:
             return
         if not self._lines:
-            asyncio.get_running_loop().call_soon(self._flush)
+            # After a quiet time at once; in a flood not each line by itself to each subscriber.
+            asyncio.get_running_loop().call_at(self._flushed_at + PACE, self._flush)
         self._lines.append(encoded(message))
 
     def _flush(self) -> None:
-        """What one turn of the loop brought goes out at once."""
         data = b"".join(self._lines)
         self._lines.clear()
         if data:
+            self._flushed_at = asyncio.get_running_loop().time()
             for peer in list(self._subscribers):
                 peer.send(data)
 

@@ -173,6 +173,7 @@ class Allowed:
 
 # The names that files use where Python's own words are in the way.
 _KEYS = {"from_state": "from", "to_state": "to"}
+_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def encode(record: Any) -> Json:
@@ -186,6 +187,9 @@ def to_text(record: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    # Most values are one of these, and every transition writes some dozens.
+    if type(value) in _SCALARS:
+        return value
     if is_dataclass(value):
         return {_KEYS.get(f.name, f.name): _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, StrEnum):
@@ -224,6 +228,8 @@ _hints: dict[type, dict[str, Any]] = {}
 
 
 def _typed(kind: Any, value: Any, where: str) -> Any:
+    if type(value) is kind:
+        return value
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in kind.__args__:
             return None
@@ -242,8 +248,6 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
     if origin is dict and isinstance(value, dict):
         _, item = typing.get_args(kind)
         return {k: _typed(item, v, where) for k, v in value.items()}
-    if origin is None and type(value) is kind:
-        return value
     raise NotReadable(f"{where} cannot be {value!r}")
 
 
