@@ -53,7 +53,7 @@ class Runs:
         self.host = host
         self.settings = settings
         self.parking = Parking(self)
-        self.attending = Attending(supervisor)
+        self.attending = Attending(supervisor, watch)
         self._watch = watch
         self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
@@ -454,6 +454,7 @@ class Runs:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD)
+        await self.attending.look_away(entry)
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:
