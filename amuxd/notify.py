@@ -93,7 +93,8 @@ class Notifier:
     async def _tell_of_move(self, entry: Entry, transition: Transition) -> None:
         log = self._supervisor.store.log(entry.id, transition.run)
         lines = await self._supervisor.on_disk(last_lines, log, 1)
-        if (entry.state.state, entry.state.run) == (transition.target, transition.run):
+        stands = (entry.state.state, entry.state.run) == (transition.target, transition.run)
+        if stands and not entry.attached and self._supervisor.registry.get(entry.id) is entry:
             self._show(self._board.put(entry.id, _of_move(entry, lines), time.monotonic()))
 
     # What is shown: the latest wish for each, one after another, while the server takes its time.

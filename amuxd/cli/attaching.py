@@ -67,7 +67,7 @@ def _possible(session: Properties) -> str:
     steps = []
     if session.get("Resumable"):
         steps.append(f"amux resume {session['Id']}")
-    if sessions.can_restart(session["State"]):
+    if sessions.can_restart(session):
         steps.append(f"amux restart {session['Id']}")
     if sessions.can_archive(session["State"]):
         steps.append(f"amux archive {session['Id']}")
@@ -78,7 +78,7 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> None:
     offers = []
     if session.get("Resumable"):
         offers.append("[S] Resume")
-    if sessions.can_restart(session["State"]):
+    if sessions.can_restart(session):
         offers.append("[R] Restart")
     if sessions.can_archive(session["State"]):
         offers.append("[T] Teardown")
@@ -107,10 +107,13 @@ def _chosen(offered: set[str]) -> str:
         # Whoever is quick has typed already: that must not be thrown away.
         tty.setcbreak(terminal, termios.TCSADRAIN)
         while True:
-            key = os.read(terminal, 16)[:1].decode(errors="replace").lower()
-            if key in offered:
-                return key
-            if key in ("c", "q", "\x1b", "\x04", ""):
+            typed = os.read(terminal, 16).decode(errors="replace").lower()
+            for key in typed:
+                if key in offered:
+                    return key
+                if key in "cq\x1b\x04":
+                    return "c"
+            if not typed:
                 return "c"
     except KeyboardInterrupt:
         return "c"

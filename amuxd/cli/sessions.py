@@ -1,6 +1,7 @@
 """What a session's properties mean: the words for a state, and the JSON."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from amuxd.cli.client import Properties
@@ -22,7 +23,8 @@ STATES = (
 # The same sets as in states.py, which takes longer to import than a whole call should.
 EXITED = frozenset({"stopped", "completed", "failed", "orphaned"})
 ENDED = EXITED | {"archived"}
-_RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed", "orphaned"})
+# And an orphan whose directory is back.
+_RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed"})
 _ARCHIVABLE = frozenset({"created", "suspended", "stopped", "completed", "failed", "orphaned"})
 _LIVE = frozenset({"starting", "running", "stale", "stopping"})
 
@@ -52,8 +54,10 @@ def label(session: Properties) -> str:
     return f"{session['Name']} ({session['Id']})"
 
 
-def can_restart(state: str) -> bool:
-    return state in _RESTARTABLE
+def can_restart(session: Properties) -> bool:
+    if session["State"] == "orphaned":
+        return Path(session["Directory"]).is_dir()
+    return session["State"] in _RESTARTABLE
 
 
 def can_archive(state: str) -> bool:

@@ -98,7 +98,7 @@ def next_steps(session: Properties) -> list[str]:
         steps = ["stop"]
     if session.get("LogPath"):
         steps.append("logs")
-    if sessions.can_restart(state):
+    if sessions.can_restart(session):
         steps.append("restart")
     if session.get("Resumable"):
         steps.append("resume")

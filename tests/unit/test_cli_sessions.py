@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ from amuxd import states
 from amuxd.cli import badging, render, sessions, showing
 from amuxd.cli.environment import environment
 from amuxd.cli.failures import WrongUsage
-from amuxd.states import State
+from amuxd.states import Situation, State, possible
 
 NOW = 1_000_000.0
 VERBS = {"stop", "restart", "resume", "archive", "rm"}
@@ -91,6 +92,18 @@ def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
             possible.add("stop")
         properties = session(state, Resumable="resume" in possible)
         assert set(showing.next_steps(properties)) & VERBS == possible
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("exists", [True, False])
+def test_what_is_offered_is_what_is_possible(state: State, exists: bool, tmp_path: Path) -> None:
+    directory = tmp_path if exists else tmp_path / "gone"
+    ways = possible(Situation(state, 1, workspace_exists=exists))
+    session = {"State": state.value, "Directory": str(directory)}
+    if exists or state is State.ORPHANED:
+        assert sessions.can_restart(session) == ("restart" in ways)
+    assert sessions.can_archive(state.value) == ("archive" in ways)
+    assert sessions.is_live(state.value) == ("rm" not in ways)
 
 
 def test_json_has_null_where_there_is_nothing() -> None:

@@ -119,6 +119,18 @@ def test_of_a_flood_the_end_is_heard_and_no_half_title(log: Path) -> None:
     assert output.listen() == []
 
 
+def test_output_that_is_not_there_calls_nobody(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    output = Output(log)
+    assert output.listen() == []
+    log.write_bytes(b"\x1b]9;half")
+    assert output.listen() == []
+    log.rename(tmp_path / "output.log.1")
+    assert output.listen() == []
+    log.write_bytes(b" and half\x07")
+    assert output.listen() == ["half and half"]
+
+
 def test_no_directory_no_mark(log: Path) -> None:
     output = listener(log)
     log.unlink()
