@@ -228,12 +228,12 @@ _hints: dict[type, dict[str, Any]] = {}
 
 
 def _typed(kind: Any, value: Any, where: str) -> Any:
-    if type(value) is kind:
-        return value
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in kind.__args__:
             return None
         (kind,) = (a for a in kind.__args__ if a is not type(None))
+    if type(value) is kind:
+        return value
     if is_dataclass(kind) and isinstance(kind, type):
         return _record(kind, value, where)
     if isinstance(kind, type) and issubclass(kind, StrEnum):

@@ -27,7 +27,7 @@ from amuxd.terminals import Terminals
 # What changes nothing is answered to the last.
 QUESTIONS = frozenset({"GetSession", "ListSessions", "History", "Certificate", "Capture", "AttachCommand"})
 # Seconds between two words about how many sessions are in which state.
-PACE = 0.05
+PACE = 0.1
 LOG_CONTROL_PATH = "/org/freedesktop/LogControl1"
 
 MANAGER = load(MANAGER_INTERFACE)
