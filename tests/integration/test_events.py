@@ -244,6 +244,24 @@ def test_several_requests_at_once_are_answered_in_their_order(amux: Amux, lines:
     assert session.get("Attention") == ""
 
 
+def test_requests_are_heard_wherever_their_bytes_are_cut(amux: Amux, lines: Lines) -> None:
+    session = amux.create(["cat"])
+    report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
+    texts = ["ü 🎉 — \u2028", 'a "quoted" \\ one', "x"]
+    wanted = [{**report, "kind": "custom", "message": text} for text in texts]
+    data = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in wanted).encode()
+    for byte in data:
+        lines.socket.sendall(bytes([byte]))
+    assert [lines.next() for _ in texts] == [{"type": "ok"}] * 3
+    # Two and a half at once, and then the rest.
+    middle = data.rindex(b"custom")
+    lines.socket.sendall(data[:middle])
+    assert [lines.next() for _ in texts[1:]] == [{"type": "ok"}] * 2
+    lines.socket.sendall(data[middle:])
+    assert lines.next() == {"type": "ok"}
+    assert session.get("AttentionMessage") == "x"
+
+
 def test_who_does_not_wait_for_the_answer_is_heard(amux: Amux) -> None:
     session = amux.create(["cat"])
     with amux.events() as events, connect(amux) as lines:
