@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,16 @@ def test_who_called_while_amuxd_was_away_is_heard_once(amux: Amux, events: Event
     assert [event.body[3] for event in events.named("AttentionChanged")] == ["bell", "", "custom"]
 
 
+def test_who_called_just_before_amuxd_was_killed_is_heard(amux: Amux, events: Events) -> None:
+    session = script(amux, r"read x <&3; printf '\a'; cat")
+    os.kill(amux.machine.outside_pid(amux.pid), signal.SIGSTOP)
+    go_on(amux)
+    log = amux.state / "sessions" / session.id / "runs/1/output.log"
+    until(lambda: "\a" in log.read_text())
+    amux.kill()
+    assert said(events, "bell").body[1] == session.id
+
+
 def test_who_called_while_amuxd_was_away_and_went_on_waits_for_nobody(amux: Amux, events: Events) -> None:
     session = script(amux, r"read x <&3; printf '\a'; read x <&3; echo on; cat")
     report(amux, session, "permission", "before")
@@ -208,12 +219,20 @@ def test_what_happens_while_amuxd_leaves_is_for_the_next_one(amux: Amux, events:
     session = script(amux, r"while read x <&3; do printf '\a'; done")
     report(amux, session, "permission", "rm?")
     said(events, "permission")
-    amux.machine.kill(amux.pid, signal.SIGTERM)
-    go_on(amux)
+    # What amuxd still answers keeps it for some seconds.
+    stubborn = amux.create(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
+    until(lambda: "ready" in stubborn.log())
+    stopping = amux.popen("stop", "--grace", "20", stubborn.id, stderr=subprocess.DEVNULL)
+    stubborn.wait_state("stopping")
+    pid = amux.pid
+    os.kill(amux.machine.outside_pid(pid), signal.SIGTERM)
     state = amux.state / "sessions" / session.id / "state.json"
     until(lambda: json.loads(state.read_text())["state"] == "suspended")
     go_on(amux)
-    until(lambda: amux.pid == 0)
+    until(lambda: "\a" in (state.parent / "runs/1/output.log").read_text())
+    assert amux.pid == pid
+    stopping.wait(20)
+    until(lambda: amux.pid != pid)
     assert json.loads(state.read_text())["attention"] == "permission"
 
 
