@@ -7,7 +7,7 @@ from amuxd import states
 from amuxd.cli import badging, render, sessions, showing
 from amuxd.cli.environment import environment
 from amuxd.cli.failures import WrongUsage
-from amuxd.states import Situation, State, possible
+from amuxd.states import State
 
 NOW = 1_000_000.0
 VERBS = {"stop", "restart", "resume", "archive", "rm"}
@@ -19,6 +19,7 @@ def session(state: str, **changes: Any) -> dict[str, Any]:
     return {
         "Id": "a1",
         "Name": "build",
+        "Directory": "/",
         "State": state,
         "Reason": "",
         "StateChangedUSec": before,
@@ -73,7 +74,7 @@ def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], sa
 
 def test_the_states_are_those_of_the_state_machine() -> None:
     assert list(sessions.STATES) == [state.value for state in State]
-    assert {state for state in State if sessions.can_restart(state)} == states.RERUNNABLE
+    assert {state for state in State if sessions.can_restart(session(state))} == states.RERUNNABLE
     assert {state for state in State if sessions.can_archive(state)} == states.ARCHIVABLE
     assert {state for state in State if sessions.is_live(state)} == states.LIVE
     assert states.ENDED == sessions.EXITED
@@ -95,15 +96,9 @@ def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("exists", [True, False])
-def test_what_is_offered_is_what_is_possible(state: State, exists: bool, tmp_path: Path) -> None:
-    directory = tmp_path if exists else tmp_path / "gone"
-    ways = possible(Situation(state, 1, workspace_exists=exists))
-    session = {"State": state.value, "Directory": str(directory)}
-    if exists or state is State.ORPHANED:
-        assert sessions.can_restart(session) == ("restart" in ways)
-    assert sessions.can_archive(state.value) == ("archive" in ways)
-    assert sessions.is_live(state.value) == ("rm" not in ways)
+def test_an_orphan_cannot_be_restarted_without_its_directory(state: State, tmp_path: Path) -> None:
+    nowhere = session(state, Directory=str(tmp_path / "gone"))
+    assert sessions.can_restart(nowhere) == (state in states.RERUNNABLE - {State.ORPHANED})
 
 
 def test_json_has_null_where_there_is_nothing() -> None:
