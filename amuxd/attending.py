@@ -1,16 +1,22 @@
 """Brings what is reported, printed and typed to the decision about a session's attention."""
 
 import asyncio
+import contextlib
 import logging
+import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from amuxd import attention
+from amuxd import attention, processes
 from amuxd.attention import AFTERGLOW, Fact, Kind
 from amuxd.bells import Bells
+from amuxd.logs import last_changed, shows, size_of
 from amuxd.registry import Entry
+from amuxd.states import State
 from amuxd.store import StoreError
 from amuxd.supervisor import Supervisor, now
+from amuxd.watch import BEAT, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -21,26 +27,75 @@ PATIENCE = 1.0
 
 
 class Output:
-    """What a log grew by since the last time, heard for calls."""
+    """What a log grew by since the last time, heard for calls; how far that was outlives amuxd."""
 
-    def __init__(self, log: Path, position: int) -> None:
+    def __init__(self, log: Path) -> None:
         self._log = log
-        self._position = position
+        self._mark = log.with_name("heard")
+        known = _read_mark(self._mark)
+        self._position = size_of(log) if known is None else known
+        # When somebody listened last; None: to this run nobody ever did.
+        self.left_at = None if known is None else last_changed(self._mark)
         self._bells = Bells()
 
     def listen(self) -> list[str]:
         calls: list[str] = []
-        if _size(self._log) < self._position:
+        if size_of(self._log) < self._position:
             # It was put aside at its cap, and a new one begun.
             calls += self._hear(self._log.with_name(self._log.name + ".1"))
             self._position = 0
         return calls + self._hear(self._log)
 
+    def catch_up(self) -> tuple[bool, list[str]]:
+        """Whether anything was printed while nobody listened, and the calls in it that still hold.
+
+        What was printed long after a call ends it. Where the times do not tell, it holds only if there is
+        nothing to be seen after it.
+        """
+        if self.left_at is None:
+            return True, []
+        if size_of(self._log) == self._position:
+            return False, []
+        calls = self.listen()
+        at_once = last_changed(self._log) <= self.left_at + AFTERGLOW
+        return True, calls if at_once or not self._shows_since_call() else []
+
+    def _shows_since_call(self) -> bool:
+        with contextlib.suppress(OSError, ValueError), self._log.open("rb") as file:
+            file.seek(self._position - self._bells.since_call)
+            return shows(file.read(self._bells.since_call))
+        # The call is in what was put aside.
+        return True
+
+    def listen_and_mark(self, waits: bool) -> list[str]:
+        """Marked at once where there is nothing to decide first."""
+        calls = self.listen()
+        if not calls and not waits:
+            self.mark()
+        return calls
+
+    def mark(self) -> None:
+        """All until here was heard, and is dealt with. Half a call may follow."""
+        with contextlib.suppress(OSError):
+            mark = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                # In one piece and always as long: there is no moment at which it is not whole.
+                os.write(mark, b"%020d\n" % max(0, self._position - self._bells.unfinished))
+            finally:
+                os.close(mark)
+
+    def look_away(self) -> None:
+        with contextlib.suppress(OSError):
+            os.utime(self._mark)
+
+    def forget(self) -> None:
+        self._mark.unlink(missing_ok=True)
+
     def _hear(self, file: Path) -> list[str]:
-        size = _size(file)
+        size = size_of(file)
         if size - self._position > LONGEST_PIECE:
             self._position = size - LONGEST_PIECE
-            self._bells = Bells()
+            self._bells = Bells(cut_off=True)
         try:
             with file.open("rb") as opened:
                 opened.seek(self._position)
@@ -54,26 +109,41 @@ class Output:
 @dataclass
 class _Heard:
     output: Output
+    caught_up: bool
     printed_at: int = 0
     redrawn_at: int = 0
     listening: asyncio.Task[None] | None = None
+    terminal: int | None = None
 
 
 class Attending:
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, watch: Watch) -> None:
         self._supervisor = supervisor
+        self._watch = watch
         self._heard: dict[str, _Heard] = {}
 
     def begin(self, entry: Entry, log: Path) -> None:
-        """From here on its output counts; what it printed while nobody watched ends a wait."""
-        self._heard[entry.id] = _Heard(Output(log, _size(log)))
-        if entry.state.attention and (printed := _changed_at(log)):
-            self._supervisor.spawn(self._attend(entry, attention.Printed(printed)))
+        """From here on its output counts; what it printed while nobody watched comes first."""
+        output = Output(log)
+        is_new = output.left_at is None and not entry.state.attention
+        heard = self._heard[entry.id] = _Heard(output, caught_up=is_new)
+        if is_new:
+            self._supervisor.spawn(self._mark(output))
+        self._watch_terminal(entry, heard)
 
     def leave(self, entry: Entry) -> None:
         """Its process is gone; the session may stay, without it."""
-        if self._heard.pop(entry.id, None) and entry.state.attention:
+        if (heard := self._heard.pop(entry.id, None)) is None:
+            return
+        self._forget_terminal(heard)
+        heard.output.forget()
+        if entry.state.attention:
             self._supervisor.spawn(self._attend(entry, attention.Died()))
+
+    async def look_away(self, entry: Entry) -> None:
+        """The next amuxd goes on from here."""
+        if heard := self._heard.get(entry.id):
+            await self._supervisor.on_disk(heard.output.look_away)
 
     def printed(self, entry: Entry, at: int) -> None:
         heard = self._heard.get(entry.id)
@@ -97,38 +167,90 @@ class Attending:
         if kind != attention.WORKING:
             fact = attention.Reported(Kind(kind), attention.one_line(message), now())
         await self._supervisor.attend(entry, fact)
+        self._wait_changed(entry)
+
+    # What is printed.
 
     async def _listen(self, entry: Entry, heard: _Heard) -> None:
-        while at := heard.printed_at:
+        while (at := heard.printed_at) and self._is_heard(entry, heard):
             heard.printed_at = 0
-            calls = await self._supervisor.on_disk(heard.output.listen)
-            if self._heard.get(entry.id) is not heard:
+            if not heard.caught_up:
+                await self._catch_up(entry, heard, at)
+                continue
+            waits = entry.state.attention != ""
+            calls = await self._supervisor.on_disk(heard.output.listen_and_mark, waits)
+            if not self._is_heard(entry, heard):
                 return
             if calls:
-                says = next((call for call in reversed(calls) if call), "")
-                await self._attend(entry, attention.Rang(attention.one_line(says), at))
+                await self._ring(entry, calls, at)
             elif entry.state.attention:
                 # Whoever came to look may be known of only after what their coming had drawn.
                 await asyncio.sleep(PATIENCE)
-                if abs(at - heard.redrawn_at) > AFTERGLOW:
+                if abs(at - heard.redrawn_at) > AFTERGLOW and self._is_heard(entry, heard):
                     await self._attend(entry, attention.Printed(at))
+            if (calls or waits) and self._is_heard(entry, heard):
+                await self._mark(heard.output)
+
+    async def _catch_up(self, entry: Entry, heard: _Heard, at: int) -> None:
+        printed, calls = await self._supervisor.on_disk(heard.output.catch_up)
+        if printed and entry.state.attention and self._is_heard(entry, heard):
+            await self._attend(entry, attention.Printed(at))
+        if calls and self._is_heard(entry, heard):
+            await self._ring(entry, calls, at)
+        if self._is_heard(entry, heard):
+            heard.caught_up = True
+            await self._mark(heard.output)
+
+    async def _ring(self, entry: Entry, calls: list[str], at: int) -> None:
+        says = next((call for call in reversed(calls) if call), "")
+        await self._attend(entry, attention.Rang(attention.one_line(says), at))
+
+    def _is_heard(self, entry: Entry, heard: _Heard) -> bool:
+        """What is printed after amuxd looked away is for the next one to hear."""
+        return self._heard.get(entry.id) is heard and entry.state.state is State.RUNNING
+
+    async def _mark(self, output: Output) -> None:
+        await self._supervisor.on_disk(output.mark)
+
+    # What is typed, also where nothing of it is printed: at a question for a password say.
+
+    def _wait_changed(self, entry: Entry) -> None:
+        if heard := self._heard.get(entry.id):
+            if entry.state.attention:
+                self._watch_terminal(entry, heard)
+            else:
+                self._forget_terminal(heard)
+
+    def _watch_terminal(self, entry: Entry, heard: _Heard) -> None:
+        if heard.terminal is not None or not entry.state.attention or entry.home is None:
+            return
+        if self._heard.get(entry.id) is heard and (path := processes.terminal_of(entry.home.command)):
+            with contextlib.suppress(OSError):
+                heard.terminal = self._watch.terminal(path, partial(self._read, entry, heard, path))
+
+    def _forget_terminal(self, heard: _Heard) -> None:
+        if heard.terminal is not None:
+            self._watch.forget_terminal(heard.terminal)
+            heard.terminal = None
+
+    def _read(self, entry: Entry, heard: _Heard, terminal: Path) -> None:
+        """A line was an answer; key by key, what the mouse does comes as well, and that somebody looks."""
+        heard.terminal = None
+        if processes.reads_lines(terminal):
+            self._supervisor.spawn(self._attend(entry, attention.Typed()))
+        else:
+            asyncio.get_running_loop().call_later(BEAT, self._watch_terminal, entry, heard)
 
     async def _attend(self, entry: Entry, fact: Fact) -> None:
         try:
             await self._supervisor.attend(entry, fact)
         except StoreError as error:
             logger.error("%s: its attention cannot be written: %s", entry.session.name, error)
+        self._wait_changed(entry)
 
 
-def _size(path: Path) -> int:
+def _read_mark(mark: Path) -> int | None:
     try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _changed_at(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns // 1000
-    except OSError:
-        return 0
+        return int(mark.read_text())
+    except (OSError, ValueError):
+        return None

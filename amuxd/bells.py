@@ -3,8 +3,12 @@
 import re
 from collections.abc import Callable
 
+# What is kept of one to be read; as in a terminal, nothing but its end ends it.
 LONGEST_OSC = 64 * 1024
+# Longer than any title that may have been cut in two.
+LONGEST_CUT = 4096
 
+_AFTER_CUT = re.compile(rb"[\x07\n\x1b]")
 _IN_GROUND = re.compile(rb"[\x07\x1b]")
 _IN_OSC = re.compile(rb"[\x07\x18\x1a\x1b]")
 _IN_STRING = re.compile(rb"[\x18\x1a\x1b]")
@@ -18,28 +22,53 @@ _OSC_9_COMMAND = re.compile(rb"\d{1,2}(?:;|\Z)")
 class Bells:
     """Fed the output in pieces, wherever they are cut."""
 
-    def __init__(self) -> None:
-        self._state: Callable[[bytes, int], int] = self._ground
+    def __init__(self, cut_off: bool = False) -> None:
+        """What comes first may belong to a string whose beginning was cut off."""
+        self._state: Callable[[bytes, int], int] = self._cut_off if cut_off else self._ground
         self._osc = bytearray()
         self._calls: list[str] = []
+        self._fed = 0
+        self._begun_at = 0
+        self._called_at = 0
+
+    @property
+    def unfinished(self) -> int:
+        """So many bytes at the end may be the beginning of a call."""
+        return 0 if self._state == self._ground else self._fed - self._begun_at
+
+    @property
+    def since_call(self) -> int:
+        """So many bytes came after the last call."""
+        return self._fed - self._called_at
 
     def feed(self, data: bytes) -> list[str]:
         """What each call in it says, in their order; a bare bell says nothing."""
         at = 0
         while at < len(data):
             at = self._state(data, at)
+        self._fed += len(data)
         calls, self._calls = self._calls, []
         return calls
 
     # Each state takes some of the data and gives the place of the first byte that it left.
+
+    def _cut_off(self, data: bytes, at: int) -> int:
+        found = _AFTER_CUT.search(data, at)
+        end = found.start() if found else len(data)
+        if found is None and self._fed + end <= LONGEST_CUT:
+            return end
+        self._state = self._ground
+        # A bell that may well be the end of a title is none.
+        return end + 1 if data[end : end + 1] == b"\a" and self._fed + end <= LONGEST_CUT else end
 
     def _ground(self, data: bytes, at: int) -> int:
         found = _IN_GROUND.search(data, at)
         if found is None:
             return len(data)
         if data[found.start()] == _BELL:
-            self._calls.append("")
+            self._call("", found.end())
         else:
+            self._begun_at = self._fed + found.start()
             self._state = self._escape
         return found.end()
 
@@ -52,7 +81,7 @@ class Bells:
             self._state = self._in_string
         elif byte == _BELL:
             # Terminals obey control characters inside of a sequence and then go on with it.
-            self._calls.append("")
+            self._call("", at + 1)
         elif byte != _ESCAPE:
             self._state = self._ground
         return at + 1
@@ -60,15 +89,11 @@ class Bells:
     def _in_osc(self, data: bytes, at: int) -> int:
         found = _IN_OSC.search(data, at)
         end = found.start() if found else len(data)
-        self._osc += data[at:end]
-        if len(self._osc) > LONGEST_OSC:
-            # It was binary data, and whatever comes next must not be swallowed with it.
-            self._state = self._ground
-            return end
+        self._osc += data[at : min(end, at + LONGEST_OSC - len(self._osc))]
         if found is None:
             return end
         if data[end] == _BELL:
-            self._end_osc()
+            self._end_osc(end + 1)
         else:
             self._state = self._osc_escape if data[end] == _ESCAPE else self._ground
         return end + 1
@@ -77,7 +102,7 @@ class Bells:
         if data[at] != _BACKSLASH:
             self._state = self._escape
             return at
-        self._end_osc()
+        self._end_osc(at + 1)
         return at + 1
 
     def _in_string(self, data: bytes, at: int) -> int:
@@ -94,11 +119,15 @@ class Bells:
         self._state = self._ground
         return at + 1
 
-    def _end_osc(self) -> None:
+    def _end_osc(self, end: int) -> None:
         self._state = self._ground
         number, _, text = bytes(self._osc).partition(b";")
         if number == b"9" and text and not _OSC_9_COMMAND.match(text):
-            self._calls.append(text.decode(errors="replace"))
+            self._call(text.decode(errors="replace"), end)
         elif number == b"777" and text.startswith(b"notify;"):
             title, _, body = text.removeprefix(b"notify;").partition(b";")
-            self._calls.append(b": ".join(part for part in (title, body) if part).decode(errors="replace"))
+            self._call(b": ".join(part for part in (title, body) if part).decode(errors="replace"), end)
+
+    def _call(self, says: str, end: int) -> None:
+        self._calls.append(says)
+        self._called_at = self._fed + end

@@ -24,6 +24,10 @@ from amuxd.supervisor import not_written
 logger = logging.getLogger(__name__)
 
 MOST_PEERS = 1024
+# The rest is for those who come, report and go.
+MOST_SUBSCRIBERS = 768
+# Seconds between two writes to the subscribers.
+PACE = 0.02
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -39,9 +43,11 @@ class Events:
         self._supervisor = runs.supervisor
         self._server: asyncio.AbstractServer | None = None
         self._made: Path | None = None
-        self._peers: set[Peer] = set()
+        # In the order in which they came.
+        self._peers: dict[Peer, None] = {}
         self._subscribers: set[Peer] = set()
         self._lines: list[bytes] = []
+        self._flushed_at = 0.0
 
     async def listen(self, path: Path) -> None:
         given = activated_socket()
@@ -70,11 +76,19 @@ class Events:
         if _uid_of(transport.get_extra_info("socket")) != os.getuid():
             raise AccessDenied("this socket is for its owner alone")
         if len(self._peers) >= MOST_PEERS:
+            self._make_room()
+        self._peers[peer] = None
+
+    def _make_room(self) -> None:
+        """A session whose programs only hold connections must not keep the others from reporting."""
+        idle = next((peer for peer in self._peers if peer.waits), None)
+        if idle is None:
             raise Busy(f"{MOST_PEERS} programs are connected already")
-        self._peers.add(peer)
+        del self._peers[idle]
+        idle.leave(Busy("so many programs are connected that one which says nothing has to go"))
 
     def _left(self, peer: Peer) -> None:
-        self._peers.discard(peer)
+        self._peers.pop(peer, None)
         self._subscribers.discard(peer)
 
     async def _answer(self, peer: Peer, line: bytes) -> None:
@@ -96,6 +110,8 @@ class Events:
             peer.refuse(not_written(f"it could not be written: {error}", error))
 
     async def _subscribe(self, peer: Peer, _request: dict[str, Any]) -> None:
+        if len(self._subscribers) >= MOST_SUBSCRIBERS and peer not in self._subscribers:
+            raise Busy(f"{MOST_SUBSCRIBERS} programs listen already")
         # What is not sent yet is in the present state that it gets.
         self._flush()
         lines = [encoded({"type": "ok"})]
@@ -160,14 +176,15 @@ class Events:
         if not self._subscribers:
             return
         if not self._lines:
-            asyncio.get_running_loop().call_soon(self._flush)
+            # After a quiet time at once; in a flood not each line by itself to each subscriber.
+            asyncio.get_running_loop().call_at(self._flushed_at + PACE, self._flush)
         self._lines.append(encoded(message))
 
     def _flush(self) -> None:
-        """What one turn of the loop brought goes out at once."""
         data = b"".join(self._lines)
         self._lines.clear()
         if data:
+            self._flushed_at = asyncio.get_running_loop().time()
             for peer in list(self._subscribers):
                 peer.send(data)
 

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+ACCESS = 0x001
 MODIFY = 0x002
 CLOSE_WRITE = 0x008
 MOVED_FROM = 0x040

@@ -33,11 +33,19 @@ def last_lines(log: Path, count: int = LINES) -> list[str]:
 
 def last_written(log: Path) -> int:
     """In microseconds since the epoch; 0 where nothing was written."""
+    return last_changed(log) if size_of(log) else 0
+
+
+def last_changed(path: Path) -> int:
     try:
-        status = log.stat()
+        return path.stat().st_mtime_ns // 1000
     except OSError:
         return 0
-    return status.st_mtime_ns // 1000 if status.st_size else 0
+
+
+def shows(output: bytes) -> bool:
+    """Whether a person sees anything of it."""
+    return any(map(_line, _ESCAPES.sub("", output.decode(errors="replace")).split("\n")))
 
 
 def size_of(path: Path) -> int:

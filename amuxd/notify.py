@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 BLOCKED = {"permission", "question"}
 LONGEST_BODY = 300
+# Seconds between two notifications of the same session: a desktop is not to be flooded by one that is.
+PACE = 0.25
 
 # Between these it is the same wait of the same run.
 _LOOKING_AWAY = {(State.RUNNING, State.SUSPENDED), (State.SUSPENDED, State.RUNNING)}
@@ -45,6 +47,8 @@ class Notifier:
         self._board = Board()
         self._shown: dict[str, int] = {}
         self._due: Changes = {}
+        self._later: dict[str, Note] = {}
+        self._told_at: dict[str, float] = {}
         self._telling: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -93,15 +97,33 @@ class Notifier:
     async def _tell_of_move(self, entry: Entry, transition: Transition) -> None:
         log = self._supervisor.store.log(entry.id, transition.run)
         lines = await self._supervisor.on_disk(last_lines, log, 1)
-        if (entry.state.state, entry.state.run) == (transition.target, transition.run):
+        stands = (entry.state.state, entry.state.run) == (transition.target, transition.run)
+        if stands and not entry.attached and self._supervisor.registry.get(entry.id) is entry:
             self._show(self._board.put(entry.id, _of_move(entry, lines), time.monotonic()))
 
     # What is shown: the latest wish for each, one after another, while the server takes its time.
 
     def _show(self, changes: Changes) -> None:
-        self._due.update(changes)
+        now = time.monotonic()
+        self._told_at = {key: at for key, at in self._told_at.items() if now - at < PACE}
+        for key, note in changes.items():
+            if note is None:
+                self._later.pop(key, None)
+                self._due[key] = None
+            elif at := self._told_at.get(key):
+                if key not in self._later:
+                    asyncio.get_running_loop().call_later(at + PACE - now, self._show_later, key)
+                self._later[key] = note
+            else:
+                self._told_at[key] = now
+                self._due[key] = note
         if self._due and (self._telling is None or self._telling.done()):
             self._telling = self._supervisor.spawn(self._tell())
+
+    def _show_later(self, key: str) -> None:
+        if note := self._later.pop(key, None):
+            self._told_at.pop(key, None)
+            self._show({key: note})
 
     async def _tell(self) -> None:
         while self._due:
@@ -122,6 +144,7 @@ class Notifier:
 
     def _server_left(self) -> None:
         self._shown.clear()
+        self._later.clear()
         self._board = Board()
         self._keep()
 

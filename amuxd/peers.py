@@ -43,7 +43,7 @@ class Peer(asyncio.Protocol):
         try:
             self._welcome(self, transport)
         except AmuxError as error:
-            self._leave(error)
+            self.leave(error)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -79,37 +79,43 @@ class Peer(asyncio.Protocol):
     def close(self) -> None:
         self._transport.close()
 
-    def _leave(self, error: AmuxError) -> None:
+    @property
+    def waits(self) -> bool:
+        """Nothing that it said is still to be answered, and it asked for nothing that is still to come."""
+        return not self.stays and self._answering is None
+
+    def leave(self, error: AmuxError) -> None:
         self.refuse(error)
         self._transport.close()
 
     def _go_on(self) -> None:
         if self._answering is not None or self._transport.is_closing():
             return
-        self._stop_waiting()
         line, newline, rest = self._received.partition(b"\n")
         if len(line) > LONGEST_LINE:
-            self._leave(Garbage(f"a line has at most {LONGEST_LINE} bytes"))
+            self.leave(Garbage(f"a line has at most {LONGEST_LINE} bytes"))
         elif newline:
+            self._stop_waiting()
             self._received = rest
             # What comes meanwhile stays with the kernel.
             self._transport.pause_reading()
             self._answering = asyncio.get_running_loop().create_task(self._answer_one(bytes(line)))
         elif line and self._ended:
-            self._leave(Garbage("the last line has no end"))
+            self.leave(Garbage("the last line has no end"))
         elif self._ended:
             if not self.stays:
                 self._transport.close()
-        elif line:
+        elif line and self._half_line is None:
+            # Not begun anew by each byte that comes.
             loop = asyncio.get_running_loop()
             late = Garbage(f"a line must be whole within {HALF_LINE_DEADLINE:.0f} s")
-            self._half_line = loop.call_later(HALF_LINE_DEADLINE, self._leave, late)
+            self._half_line = loop.call_later(HALF_LINE_DEADLINE, self.leave, late)
 
     async def _answer_one(self, line: bytes) -> None:
         try:
             await self._answer(self, line)
         except Garbage as error:
-            self._leave(error)
+            self.leave(error)
         except Exception:
             logger.exception("a request could not be answered")
             self.refuse(Internal("amuxd could not answer; its log says why"))

@@ -4,12 +4,14 @@ import fcntl
 import os
 import signal
 import struct
+import termios
 from pathlib import Path
 
 from amuxd.records import Process
 from amuxd.states import End
 
 _PF_EXITING = 0x4
+_PTS_MAJOR = 136
 
 # The kernel's struct pidfd_info: since 6.15 it keeps the wait status after the process was reaped.
 _INFO = struct.Struct("=QQIIIIIIIIIIIiI4x")
@@ -41,6 +43,28 @@ def children(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def terminal_of(process: Process) -> Path | None:
+    """The one that it was started in, whatever it has made of its standard input since."""
+    fields = _stat(process.pid)
+    if fields is None or int(fields[19]) != process.started or os.major(int(fields[4])) != _PTS_MAJOR:
+        return None
+    return Path(f"/dev/pts/{os.minor(int(fields[4]))}")
+
+
+def reads_lines(terminal: Path) -> bool:
+    """Whether what is typed there comes to the program a line at a time, and not key by key."""
+    try:
+        fd = os.open(terminal, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(termios.tcgetattr(fd)[3] & termios.ICANON)
+    except termios.error:
+        return False
+    finally:
+        os.close(fd)
 
 
 def open_process(process: Process) -> int | None:

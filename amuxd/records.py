@@ -179,6 +179,7 @@ class Allowed:
 
 # The names that files use where Python's own words are in the way.
 _KEYS = {"from_state": "from", "to_state": "to"}
+_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def encode(record: Any) -> Json:
@@ -192,6 +193,9 @@ def to_text(record: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    # Most values are one of these, and every transition writes some dozens.
+    if type(value) in _SCALARS:
+        return value
     if is_dataclass(value):
         return {_KEYS.get(f.name, f.name): _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, StrEnum):
@@ -234,6 +238,8 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
         if value is None and type(None) in kind.__args__:
             return None
         (kind,) = (a for a in kind.__args__ if a is not type(None))
+    if type(value) is kind:
+        return value
     if is_dataclass(kind) and isinstance(kind, type):
         return _record(kind, value, where)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -248,8 +254,6 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
     if origin is dict and isinstance(value, dict):
         _, item = typing.get_args(kind)
         return {k: _typed(item, v, where) for k, v in value.items()}
-    if origin is None and type(value) is kind:
-        return value
     raise NotReadable(f"{where} cannot be {value!r}")
 
 

@@ -7,6 +7,7 @@ import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from amuxd.agents import Agent, OnExit
 from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
@@ -18,6 +19,7 @@ LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
 _ID_LENGTH = 6
 _NOT_YET = {State.CREATED, State.STARTING}
+_STATE = attrgetter("state.state")
 
 
 @dataclass(frozen=True)
@@ -205,10 +207,12 @@ class Registry:
         raise NoSuchSession(_not_found(word, every.values()))
 
     def counts(self) -> dict[str, int]:
-        return dict(Counter(entry.state.state.value for entry in self))
+        """Asked for after every transition, so it must not take long with thousands of sessions."""
+        return dict(Counter(map(_STATE, self._entries.values())))
 
     def badge(self) -> int:
-        return sum(entry.state.state in BADGE for entry in self)
+        counts = self.counts()
+        return sum(counts.get(state, 0) for state in BADGE)
 
     def attention(self) -> list[str]:
         return [entry.id for entry in self if entry.state.attention]

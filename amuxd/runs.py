@@ -54,7 +54,7 @@ class Runs:
         self.host = host
         self.settings = settings
         self.parking = Parking(self)
-        self.attending = Attending(supervisor)
+        self.attending = Attending(supervisor, watch)
         self._watch = watch
         self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
@@ -513,6 +513,7 @@ class Runs:
         if home is not None and not processes.is_dying(home.command):
             kills = self.host.memory_kills(home.server)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
+        await self.attending.look_away(entry)
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

@@ -67,13 +67,13 @@ class Store:
         return self.sessions / session_id
 
     def run_directory(self, session_id: str, run: int) -> Path:
-        return self.sessions / session_id / "runs" / str(run)
+        return self.sessions.joinpath(session_id, "runs", str(run))
 
     def _certificate_path(self, session_id: str, run: int) -> Path:
         return self.run_directory(session_id, run) / "exit.json"
 
     def log(self, session_id: str, run: int) -> Path:
-        return self.run_directory(session_id, run) / "output.log"
+        return self.sessions.joinpath(session_id, "runs", str(run), "output.log")
 
     def create(self, session: Session, state: RunState, entry: HistoryEntry) -> None:
         with files.locked(self.sessions), files.disk_errors("be created"):

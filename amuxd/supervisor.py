@@ -200,6 +200,9 @@ class Supervisor:
 
     async def _attend(self, entry: Entry, fact: attention.Fact) -> None:
         async with entry.writing:
+            if entry.state.state is State.SUSPENDED and not isinstance(fact, attention.Died):
+                # Whoever looks at it next hears of it too.
+                return
             before = attention.wait_of(entry.state)
             can_wait = entry.state.state is State.RUNNING and not entry.parked
             after = attention.decide(before, fact) if can_wait else None

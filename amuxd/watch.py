@@ -1,4 +1,4 @@
-"""Turns the kernel's events into calls: a process ended, a run prints, a terminal came or went."""
+"""Turns the kernel's events into calls: a process ended, a run prints or reads, a terminal came or went."""
 
 import asyncio
 import contextlib
@@ -33,6 +33,7 @@ class Watch:
         self._busy: set[str] = set()
         self._beat: asyncio.TimerHandle | None = None
         self._directories: dict[int, Callable[[str], None]] = {}
+        self._terminals: dict[int, Callable[[], None]] = {}
 
     def close(self) -> None:
         self._loop.remove_reader(self._inotify.fd)
@@ -64,6 +65,16 @@ class Watch:
         if self._directories.pop(watch, None):
             self._inotify.remove(watch)
 
+    def terminal(self, path: Path, read: Callable[[], None]) -> int:
+        """Calls once, when a program reads from the terminal what was typed there."""
+        watch = self._inotify.add(path, inotify.ACCESS | inotify.ONESHOT)
+        self._terminals[watch] = read
+        return watch
+
+    def forget_terminal(self, watch: int) -> None:
+        if self._terminals.pop(watch, None):
+            self._inotify.remove(watch)
+
     def log(self, key: str, path: Path, printed: Callable[[int, int], None]) -> None:
         """Calls with the moment and a hash when the log grew: at once after a quiet time, then each beat."""
         self.forget_log(key)
@@ -89,6 +100,8 @@ class Watch:
         for event in self._inotify.read():
             if event.watch in self._directories:
                 self._directories[event.watch](event.name)
+            elif event.mask & inotify.ACCESS and (read := self._terminals.pop(event.watch, None)):
+                read()
             elif event.mask & _GREW_OR_ROTATED and (key := self._armed.pop(event.watch, None)):
                 self._logs[key].watch = None
                 self._turn_busy(key)

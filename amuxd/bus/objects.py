@@ -1,5 +1,6 @@
 """The manager, the sessions and the log control, as others see them on the bus."""
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ from amuxd.unreadable import Unreadables
 
 # What changes nothing is answered to the last.
 QUESTIONS = frozenset({"GetSession", "ListSessions", "History", "Certificate", "Capture", "AttachCommand"})
+# Seconds between two words about how many sessions are in which state.
+PACE = 0.1
 LOG_CONTROL_PATH = "/org/freedesktop/LogControl1"
 
 MANAGER = load(MANAGER_INTERFACE)
@@ -61,6 +64,8 @@ class Announcer:
         self._server = server
         self._runs = runs
         self._terminals = terminals
+        self._totals_due: asyncio.TimerHandle | None = None
+        self._totals_told = 0.0
 
     def appeared(self, entry: Entry) -> None:
         self._server.export(path_of(entry.id), SessionObject(self._runs, self._terminals, entry))
@@ -105,6 +110,14 @@ class Announcer:
         self._server.unexport(path_of(session.id))
 
     def _totals(self) -> None:
+        """At once after a quiet time; in a flood not after each of all the transitions."""
+        if self._totals_due is None:
+            loop = asyncio.get_running_loop()
+            self._totals_due = loop.call_at(self._totals_told + PACE, self._tell_totals)
+
+    def _tell_totals(self) -> None:
+        self._totals_due = None
+        self._totals_told = asyncio.get_running_loop().time()
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Counts", "Badge"))
 
 

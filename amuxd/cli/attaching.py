@@ -107,10 +107,13 @@ def _chosen(offered: set[str]) -> str:
         # Whoever is quick has typed already: that must not be thrown away.
         tty.setcbreak(terminal, termios.TCSADRAIN)
         while True:
-            key = os.read(terminal, 16)[:1].decode(errors="replace").lower()
-            if key in offered:
-                return key
-            if key in ("c", "q", "\x1b", "\x04", ""):
+            typed = os.read(terminal, 16).decode(errors="replace").lower()
+            for key in typed:
+                if key in offered:
+                    return key
+                if key in "cq\x1b\x04":
+                    return "c"
+            if not typed:
                 return "c"
     except KeyboardInterrupt:
         return "c"

@@ -23,7 +23,8 @@ STATES = (
 # The same sets as in states.py, which takes longer to import than a whole call should.
 EXITED = frozenset({"stopped", "completed", "failed", "orphaned"})
 ENDED = EXITED | {"archived"}
-_RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed", "orphaned"})
+# And an orphan whose directory is back.
+_RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed"})
 _ARCHIVABLE = frozenset({"created", "suspended", "stopped", "completed", "failed", "orphaned"})
 _LIVE = frozenset({"starting", "running", "stale", "stopping"})
 

@@ -4,6 +4,8 @@ import json
 import os
 import shlex
 import shutil
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +164,104 @@ def test_it_goes_on_waiting_across_a_restart_unless_it_printed_meanwhile(amux: A
         if session.get("Attention"):
             said(events, "")
     assert session.get("Attention") == ""
+
+
+def test_who_called_while_amuxd_was_away_is_heard_once(amux: Amux, events: Events) -> None:
+    session = script(amux, r"read x <&3; printf 'Which? \033]9;come here\a'; read x <&3; cat")
+    amux.stop()
+    go_on(amux)
+    log = amux.state / "sessions" / session.id / "runs/1/output.log"
+    until(lambda: "come here" in log.read_text())
+    amux.start()
+    told = said(events, "bell")
+    assert told.body[4] == "come here"
+    session.send("this one")
+    said(events, "", after=told)
+    # Which was heard, and answered, is not told of again.
+    amux.restart()
+    amux.kill()
+    until(lambda: amux.pid)
+    report(amux, session, "custom")
+    said(events, "custom")
+    assert [event.body[3] for event in events.named("AttentionChanged")] == ["bell", "", "custom"]
+
+
+def test_who_called_just_before_amuxd_was_killed_is_heard(amux: Amux, events: Events) -> None:
+    session = script(amux, r"read x <&3; printf '\a'; cat")
+    os.kill(amux.machine.outside_pid(amux.pid), signal.SIGSTOP)
+    go_on(amux)
+    log = amux.state / "sessions" / session.id / "runs/1/output.log"
+    until(lambda: "\a" in log.read_text())
+    amux.kill()
+    assert said(events, "bell").body[1] == session.id
+
+
+def test_who_called_while_amuxd_was_away_and_went_on_waits_for_nobody(amux: Amux, events: Events) -> None:
+    session = script(amux, r"read x <&3; printf '\a'; read x <&3; echo on; cat")
+    report(amux, session, "permission", "before")
+    told = said(events, "permission")
+    amux.stop()
+    log = amux.state / "sessions" / session.id / "runs/1/output.log"
+    go_on(amux)
+    until(lambda: "\a" in log.read_text())
+    until(lambda: time.monotonic() > told.received + 2.5, timeout=5)
+    go_on(amux)
+    until(lambda: "on" in log.read_text())
+    amux.start()
+    said(events, "", after=told)
+    report(amux, session, "custom")
+    said(events, "custom")
+    assert [event.body[3] for event in events.named("AttentionChanged")] == ["permission", "", "custom"]
+
+
+def test_what_happens_while_amuxd_leaves_is_for_the_next_one(amux: Amux, events: Events) -> None:
+    """A session that waits does so still, whatever it prints between its suspension and the end of amuxd."""
+    session = script(amux, r"while read x <&3; do printf '\a'; done")
+    report(amux, session, "permission", "rm?")
+    said(events, "permission")
+    # What amuxd still answers keeps it for some seconds.
+    stubborn = amux.create(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
+    until(lambda: "ready" in stubborn.log())
+    stopping = amux.popen("stop", "--grace", "20", stubborn.id, stderr=subprocess.DEVNULL)
+    stubborn.wait_state("stopping")
+    pid = amux.pid
+    os.kill(amux.machine.outside_pid(pid), signal.SIGTERM)
+    state = amux.state / "sessions" / session.id / "state.json"
+    until(lambda: json.loads(state.read_text())["state"] == "suspended")
+    go_on(amux)
+    until(lambda: "\a" in (state.parent / "runs/1/output.log").read_text())
+    assert amux.pid == pid
+    stopping.wait(20)
+    until(lambda: amux.pid != pid)
+    assert json.loads(state.read_text())["attention"] == "permission"
+
+
+def test_an_answer_of_which_nothing_is_printed_ends_the_wait(amux: Amux, events: Events) -> None:
+    session = script(amux, r"stty -echo; read x <&3; printf 'Password: \a'; read y; cat")
+    go_on(amux)
+    with amux.terminal("attach", session.id) as terminal:
+        terminal.expect("Password")
+        rang = said(events, "bell")
+        amux.restart()
+        assert session.get("Attention") == "bell"
+        size = len(session.log())
+        terminal.type("secret\r")
+        said(events, "", after=rang)
+    assert len(session.log()) == size
+
+
+def test_keys_that_a_program_reads_one_by_one_are_no_answer_by_themselves(amux: Amux, events: Events) -> None:
+    """It reads as well that somebody looks at it, or moves the mouse."""
+    keys = amux.machine.temporary / "keys"
+    session = script(amux, rf"stty -echo -icanon; printf '\033[?1004h\a'; exec cat >{keys}")
+    rang = said(events, "bell")
+    with amux.terminal("attach", session.id) as terminal:
+        terminal.expect("detaches")
+        terminal.type("x")
+        until(lambda: "x" in keys.read_text())
+        report(amux, session, "question")
+    assert [event.body[3] for event in events.named("AttentionChanged")] == ["bell", "question"]
+    assert rang
 
 
 def test_a_machine_that_went_down_leaves_nobody_waiting(amux: Amux) -> None:

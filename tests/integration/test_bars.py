@@ -14,7 +14,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from harness.client import Session
+from harness.bus import Signal
+from harness.client import MANAGER, Session
 from harness.daemon import Amux
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -90,6 +91,20 @@ def test_the_badge_counts_and_says_who_waits(amux: Amux, follow: Any) -> None:
     session.send("go on")
     following.until("^1$")
     assert amux.cli("badge").stdout == "1\n"
+
+
+def test_the_totals_are_told_and_the_last_word_is_true(amux: Amux) -> None:
+    def told(signal: Signal) -> dict[str, Any]:
+        if signal.member != "PropertiesChanged" or signal.body[0] != MANAGER:
+            return {}
+        return {name: value[1] for name, value in signal.body[1].items()}
+
+    with amux.events() as events:
+        sessions = [amux.create(["cat"], start=False) for _ in range(20)]
+        events.wait(lambda signal: told(signal).get("Counts") == {"created": 20})
+        for session in sessions:
+            session.call("Start")
+        events.wait(lambda signal: told(signal).get("Badge") == 20)
 
 
 def test_waybar_gets_what_it_can_read(amux: Amux, follow: Any) -> None:

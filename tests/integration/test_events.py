@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -262,6 +263,24 @@ def test_several_requests_at_once_are_answered_in_their_order(amux: Amux, lines:
     assert session.get("Attention") == ""
 
 
+def test_requests_are_heard_wherever_their_bytes_are_cut(amux: Amux, lines: Lines) -> None:
+    session = amux.create(["cat"])
+    report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
+    texts = ["ü 🎉 — \u2028", 'a "quoted" \\ one', "x"]
+    wanted = [{**report, "kind": "custom", "message": text} for text in texts]
+    data = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in wanted).encode()
+    for byte in data:
+        lines.socket.sendall(bytes([byte]))
+    assert [lines.next() for _ in texts] == [{"type": "ok"}] * 3
+    # Two and a half at once, and then the rest.
+    middle = data.rindex(b"custom")
+    lines.socket.sendall(data[:middle])
+    assert [lines.next() for _ in texts[1:]] == [{"type": "ok"}] * 2
+    lines.socket.sendall(data[middle:])
+    assert lines.next() == {"type": "ok"}
+    assert session.get("AttentionMessage") == "x"
+
+
 def test_who_does_not_wait_for_the_answer_is_heard(amux: Amux) -> None:
     session = amux.create(["cat"])
     with amux.events() as events, connect(amux) as lines:
@@ -316,27 +335,41 @@ def test_a_reader_that_does_not_read_is_dropped_and_keeps_nobody_waiting(amux: A
     assert taken < 4_000 * 480
 
 
-def test_more_programs_than_it_takes_are_told_so(amux: Amux) -> None:
-    held = [connect(amux) for _ in range(1024)]
-    try:
-        subscribe(held[-1])
-        with connect(amux) as late:
-            answer = late.next()
+def test_programs_that_only_hold_connections_keep_nobody_from_reporting(amux: Amux) -> None:
+    session = amux.create(["cat"])
+    report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
+    with ExitStack() as stack:
+        held = [stack.enter_context(connect(amux)) for _ in range(1024)]
+        subscribe(held[0])
+        assert held[0].next() is not None
+        for kind in ("question", "turn"):
+            late = stack.enter_context(connect(amux))
+            assert late.ask(**report, kind=kind) == {"type": "ok"}
+        # Whoever said nothing for the longest had to go, and was told why.
+        for number in (1, 2):
+            answer = held[number].next()
             assert answer is not None
             assert answer["code"] == "Busy"
-            assert late.next() is None
-        held.pop().socket.close()
+            assert held[number].next() is None
+        subscribe(held[3])
+        assert [held[0].until(kind=kind)[-1]["sessionId"] for kind in ("question", "turn")] == [
+            session.id
+        ] * 2
 
-        def is_served() -> bool:
-            with connect(amux) as another:
-                another.send(type="subscribe")
-                answer = another.next()
-                return answer == {"type": "ok"}
 
-        until(is_served)
-    finally:
-        for one in held:
-            one.socket.close()
+def test_more_programs_than_it_takes_are_told_so(amux: Amux) -> None:
+    session = amux.create(["cat"])
+    report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}
+    with ExitStack() as stack:
+        listening = [stack.enter_context(connect(amux)) for _ in range(768)]
+        for one in listening:
+            subscribe(one)
+        with connect(amux) as late:
+            assert late.ask(type="subscribe")["code"] == "Busy"
+            # It is served all the same.
+            assert late.ask(**report, kind="turn") == {"type": "ok"}
+            listening.pop().socket.close()
+            until(lambda: late.ask(type="subscribe")["type"] != "error")
 
 
 def test_the_socket_and_the_bus_tell_the_same_in_the_same_order(amux: Amux) -> None:

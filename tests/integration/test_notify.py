@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from agent_fixtures import Agents
 from harness.client import Session
 from harness.daemon import Amux
 from harness.desktop import BUILD, Dunst, Server
+from harness.lines import Lines
 from harness.waiting import until
+
+from amuxd.notify import PACE
 
 needs_desktop = pytest.mark.skipif(
     not all(shutil.which(program) for program in ("Xvfb", "dunst", "dunstctl", "import")),
@@ -226,6 +230,21 @@ def test_a_server_that_hangs_keeps_nobody_waiting(amux: Amux) -> None:
     with Server(amux) as server:
         amux.create(CRASH, name="fresh")
         server.wait(lambda s: any(one.title == "fresh failed" for one in s.shown))
+
+
+def test_a_session_that_calls_without_end_does_not_flood_the_desktop(amux: Amux, server: Server) -> None:
+    session = amux.create(WAIT, name="agent")
+    token = (amux.state / "sessions" / session.id / "runs/1/token").read_text().strip()
+    report = {"type": "session.report", "sessionId": session.id, "token": token}
+    began = time.monotonic()
+    with Lines(amux.machine.outside(amux.runtime / "amuxd.sock")) as lines:
+        for number in range(400):
+            kind = ("turn", "working", "question")[number % 3]
+            assert lines.ask(**report, kind=kind, message=str(number)) == {"type": "ok"}
+        lines.ask(**report, kind="permission", message="the last")
+    server.wait(lambda s: s.shown[-1].body == "the last")
+    assert len(server.shown) <= (time.monotonic() - began) / PACE + 2
+    assert [one.body for one in server.standing().values()] == ["the last"]
 
 
 def test_without_a_server_nothing_is_lost(amux: Amux) -> None:

@@ -1,6 +1,7 @@
 """What a person sees and presses in a session's own terminal."""
 
 import pytest
+from agent_fixtures import Agents
 from harness.client import Session
 from harness.daemon import Amux
 from harness.terminal import Terminal
@@ -110,3 +111,40 @@ def test_attach_offers_what_is_possible(amux: Amux) -> None:
     assert session.state == "archived"
     with amux.terminal("attach", session.id) as terminal:
         assert terminal.wait() == 4
+
+
+def test_attach_offers_no_restart_where_there_is_nowhere_to_run(amux: Amux) -> None:
+    directory = amux.machine.temporary / "gone"
+    directory.mkdir()
+    amux.cli("ws", "add", "here", "--path", str(directory))
+    session = amux.create(["sh", "-c", "echo ready; exec cat"], name="build", workspace="here")
+    until(lambda: "ready" in session.log())
+    directory.rmdir()
+    session.wait_state("orphaned")
+    with amux.terminal("attach", "build", columns=120) as terminal:
+        assert "[R]" not in terminal.expect("[T] Teardown  [C] Cancel")
+        until(terminal.takes_keys)
+        # The letter of what is not possible does nothing.
+        terminal.type("rc")
+        assert terminal.wait() == 0
+    assert session.state == "orphaned"
+    directory.mkdir()
+    with amux.terminal("attach", "build") as terminal:
+        terminal.expect("[R] Restart  [T] Teardown  [C] Cancel")
+        terminal.type("r")
+        terminal.expect("detaches")
+    assert (session.state, session.get("Run")) == ("running", 2)
+
+
+def test_attach_offers_to_go_on_with_a_conversation(amux: Amux) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    session = agents.create(name="agent")
+    session.send("apples")
+    until(lambda: "heard 1: apples" in session.log())
+    session.stop()
+    with amux.terminal("attach", "agent", columns=120) as terminal:
+        terminal.expect("[S] Resume  [R] Restart  [T] Teardown  [C] Cancel")
+        terminal.type("s")
+        terminal.expect("remembering")
+    assert (session.state, session.get("Run")) == ("running", 2)

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amuxd.bells import LONGEST_OSC, Bells
+from amuxd.bells import LONGEST_CUT, LONGEST_OSC, Bells
 
 # Output, and what it calls for.
 PIECES: list[tuple[bytes, list[str]]] = [
@@ -65,5 +66,47 @@ def test_any_bytes_cut_anywhere_say_the_same(output: bytes, data: st.DataObject)
     assert heard(output[:cut], output[cut:]) == heard(output)
 
 
-def test_a_string_that_never_ends_does_not_swallow_what_follows() -> None:
-    assert heard(b"\x1b]0;", b"x" * (LONGEST_OSC + 1), b"\x07") == [""]
+def test_a_string_is_ended_by_its_end_alone_as_in_a_terminal() -> None:
+    """A clipboard or an image may be of any size, and the bell that ends it is no call."""
+    assert heard(b"\x1b]52;c;", b"x" * (LONGEST_OSC + 1), b"x\x07\x07") == [""]
+    assert heard(b"\x1b]0;", b"x" * (LONGEST_OSC + 1), b"\x1b[0m\x07") == [""]
+    assert heard(b"\x1b]9;" + b"x" * LONGEST_OSC, b"yyyy\x07") == ["x" * (LONGEST_OSC - 2)]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        # The first bell may be the end of a title.
+        ([b"le\x07\x07"], [""]),
+        ([b"l", b"e", b"\x07", b"\x07"], [""]),
+        ([b"le\x1b\\\x07"], [""]),
+        ([b"a line\nand another\x07"], [""]),
+        ([b"\x1b]9;whole\x07"], ["whole"]),
+        # No title is as long as this.
+        ([b"x" * (LONGEST_CUT + 1) + b"\x07"], [""]),
+        ([b"x" * LONGEST_CUT, b"x", b"\x07"], [""]),
+    ],
+)
+def test_output_without_its_beginning(pieces: list[bytes], calls: list[str]) -> None:
+    bells = Bells(cut_off=True)
+    assert [call for piece in pieces for call in bells.feed(piece)] == calls
+
+
+# Where a bell rings inside of a sequence, it has rung before that is whole.
+WHOLE = [piece for piece, _ in PIECES if not piece.startswith(b"\x1b\x07")]
+
+
+@given(st.lists(st.sampled_from(WHOLE)), st.data())
+def test_what_is_unfinished_can_be_heard_again(pieces: list[bytes], data: st.DataObject) -> None:
+    output = b"".join(pieces)
+    cut = data.draw(st.integers(0, len(output)))
+    bells = Bells()
+    before = bells.feed(output[:cut])
+    assert before + heard(output[cut - bells.unfinished :]) == heard(output)
+
+
+@given(st.sampled_from(PIECES), st.binary(max_size=9).filter(lambda b: not set(b) & set(b"\x07\x1b\x9c")))
+def test_what_comes_after_the_last_call(piece: tuple[bytes, list[str]], more: bytes) -> None:
+    bells = Bells()
+    bells.feed(b"first\x07" + piece[0] + b"\x07" + more)
+    assert bells.since_call == len(more)

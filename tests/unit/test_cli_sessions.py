@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ def session(state: str, **changes: Any) -> dict[str, Any]:
     return {
         "Id": "a1",
         "Name": "build",
+        "Directory": "/",
         "State": state,
         "Reason": "",
         "StateChangedUSec": before,
@@ -91,6 +93,12 @@ def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
             possible.add("stop")
         properties = session(state, Directory="/", Resumable="resume" in possible)
         assert set(showing.next_steps(properties)) & VERBS == possible
+
+
+@pytest.mark.parametrize("state", State)
+def test_an_orphan_cannot_be_restarted_without_its_directory(state: State, tmp_path: Path) -> None:
+    nowhere = session(state, Directory=str(tmp_path / "gone"))
+    assert sessions.can_restart(nowhere) == (state in states.RERUNNABLE - {State.ORPHANED})
 
 
 def test_json_has_null_where_there_is_nothing() -> None:

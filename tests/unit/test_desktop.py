@@ -1,12 +1,10 @@
-"""The desktop's server where there is none, and output that is not there."""
+"""The desktop's server where there is none."""
 
 import asyncio
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from amuxd.attending import Output
 from amuxd.board import NORMAL, Note
 from amuxd.bus.connection import Bus, BusError, BusTimeout
 from amuxd.desktop import Desktop
@@ -42,15 +40,3 @@ def test_a_server_that_refuses_or_hangs_costs_a_notification_and_nothing_else(
         assert bus.asked == asked
 
     asyncio.run(main())
-
-
-def test_output_that_is_not_there_calls_nobody(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    output = Output(log, 0)
-    assert output.listen() == []
-    log.write_bytes(b"\x1b]9;half")
-    assert output.listen() == []
-    log.rename(tmp_path / "output.log.1")
-    assert output.listen() == []
-    log.write_bytes(b" and half\x07")
-    assert output.listen() == ["half and half"]

@@ -45,6 +45,32 @@ def test_half_a_line_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pyt
     assert "whole" in answer["message"]
 
 
+def test_who_sends_a_byte_now_and_then_is_not_waited_for_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "HALF_LINE_DEADLINE", 0.2)
+    path = tmp_path / "socket"
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+
+    async def main() -> bytes:
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: Peer(lambda _peer, _transport: None, no_answer, lambda _: None), str(path)
+        )
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        dripping = asyncio.ensure_future(drip(writer))
+        answer = await asyncio.wait_for(reader.readline(), 10)
+        dripping.cancel()
+        writer.close()
+        server.close()
+        return answer
+
+    assert "whole" in json.loads(asyncio.run(main()))["message"]
+
+
 def test_a_fault_of_ours_is_answered_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def fails_once(peer: Peer, line: bytes) -> None:
         if line == b"first":
