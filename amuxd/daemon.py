@@ -125,7 +125,7 @@ class Daemon:
 
         def reload() -> None:
             fresh = config.load(paths.config_file())
-            host.log_cap = fresh.log_cap
+            host.configure(fresh.log_cap)
             runs.configure(fresh)
             notifier.wanted, windows.configured = fresh.notify, fresh.terminal
             logger.info("the configuration was read again")

@@ -4,12 +4,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import shlex
-import shutil
 import signal
-import sys
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import psutil
@@ -26,21 +22,12 @@ from amuxd.hosts import (
     LaunchRefused,
 )
 from amuxd.hosts.cgroups import memory_kills
-from amuxd.hosts.tmux import (
-    SERVER_ENVIRONMENT,
-    Shown,
-    Terminal,
-    TmuxRefused,
-    TmuxUnreachable,
-    configuration,
-    literal,
-    opening,
-    program,
-    respawn_arguments,
-    server_command,
-)
+from amuxd.hosts.launcher import Launcher, NotOpened
+from amuxd.hosts.layout import Layout
+from amuxd.hosts.pipes import readable_within
+from amuxd.hosts.surroundings import check, environment_of
+from amuxd.hosts.tmux import Terminal, TmuxRefused, TmuxUnreachable, literal, program
 from amuxd.logs import END_OF_LOG, Ending, size_of, take_out_end
-from amuxd.paths import amux_program, ensure_private
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -52,31 +39,20 @@ logger = logging.getLogger(__name__)
 PANE_DEADLINE = 30.0
 FIRST_DEADLINE = 8.0
 
-# What names the terminal server, among the gates.
-SERVER = "server"
-
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
 STATUS_DEADLINE = 2.0
 SLOW = 0.1
-LOOK_AGAIN = 0.5
-
-
-class _NotOpened(Exception):
-    """Who did not say that it is ready, and what there was to see of it."""
 
 
 class LocalHost:
     def __init__(self, enclosure: Enclosure, store: Store, runtime: Path, log_cap: int) -> None:
         self._enclosure = enclosure
         self._store = store
-        self._tmux_directory = ensure_private(runtime / "tmux")
-        self._gates = ensure_private(runtime / "gates")
-        self.attached_directory = ensure_private(runtime / "attached")
+        self._layout = Layout(runtime)
+        self._launcher = Launcher(enclosure, store, self._layout, log_cap)
         self._runtime = runtime
-        self.log_cap = log_cap
-        self._scripts = Path(str(files("amuxd.hosts")))
-        self._waiting: dict[str, int] = {}
+        self.attached_directory = self._layout.attached
         self._ends: dict[str, int] = {}
         self._marked: dict[str, set[Path]] = {}
 
@@ -84,7 +60,7 @@ class LocalHost:
         return self._enclosure.unit(session_id)
 
     def _terminal(self, session_id: str) -> Terminal:
-        return Terminal(program() or "tmux", self._tmux_directory / f"{session_id}.sock")
+        return self._layout.terminal(session_id)
 
     def attach_command(self, session_id: str) -> list[str]:
         return self._terminal(session_id).attach_command()
@@ -99,137 +75,30 @@ class LocalHost:
         return await self._terminal(session_id).clients()
 
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
-        environment = _environment(session, self._runtime)
-        await asyncio.to_thread(_check, session, environment)
+        environment = environment_of(session, self._runtime)
+        await asyncio.to_thread(check, session, environment)
         tmux = program()
         if tmux is None:
             raise LaunchRefused("tmux is not installed")
         try:
-            return await self._launch_once(tmux, session, run, environment, keep_terminal, FIRST_DEADLINE)
-        except _NotOpened as silence:
-            # Once in some thousand times a pane says nothing. Nothing of the command has run: it begins anew.
+            return await self._launcher.launch(tmux, session, run, environment, keep_terminal, FIRST_DEADLINE)
+        except NotOpened as silence:
+            # Nothing of the command has run, so that it can begin anew.
             logger.warning("%s: its terminal did not open, and is opened again: %s", session.name, silence)
         await self.tear_down(session.id, at_once=True)
         try:
-            return await self._launch_once(tmux, session, run, environment, False, PANE_DEADLINE)
-        except _NotOpened as silence:
+            return await self._launcher.launch(tmux, session, run, environment, False, PANE_DEADLINE)
+        except NotOpened as silence:
             raise LaunchRefused(
                 f"its terminal did not open within {PANE_DEADLINE:.0f} s: {silence}"
             ) from silence
 
-    async def _launch_once(
-        self,
-        tmux: str,
-        session: Session,
-        run: int,
-        environment: dict[str, str],
-        keep_terminal: bool,
-        deadline: float,
-    ) -> Home:
-        gates = self._gates / session.id
-        run_directory = await asyncio.to_thread(self._prepare, session, run, environment, gates)
-        # For writing as well: when one has written and left, the pipe must not be at its end, and so always
-        # readable, until the other comes.
-        up = os.open(gates / "up", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._close_gate(session.id)
-        self._waiting[session.id] = os.open(gates / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        heard: list[str] = []
-        try:
-            async with asyncio.timeout(deadline):
-                await self._start(tmux, session, run_directory, gates, keep_terminal)
-                # Both the pane and its log are there before anything is printed.
-                await _hear(up, heard, 2)
-            home = _home(next(line for line in heard if line != "log"))
-            home.not_enforced = self._enclosure.not_enforced(session.limits, home.server)
-            return home
-        except BaseException as error:
-            self._close_gate(session.id)
-            if isinstance(error, TimeoutError):
-                raise _NotOpened(await self._why_not_opened(session.id, heard)) from None
-            raise
-        finally:
-            os.close(up)
-
-    def _prepare(self, session: Session, run: int, environment: dict[str, str], gates: Path) -> Path:
-        run_directory = self._store.prepare_run(session.id, run)
-        # An amuxd that was killed may have left it there, and this run's log may go on.
-        take_out_end(run_directory / "output.log")
-        for leftover in ("not_started", EXIT_STATUS):
-            (run_directory / leftover).unlink(missing_ok=True)
-        _write_private(run_directory / "command", self._command(session, environment, run_directory))
-        marker = self.attached_directory / session.id
-        shown = Shown(session.name, session.id, amux_program())
-        pane, logger = self._pane(run_directory, gates)
-        _write_private(
-            self._tmux_directory / f"{session.id}.conf",
-            configuration(environment, marker, shown)
-            + opening(session.directory, pane, logger, gates / SERVER),
-        )
-        shutil.rmtree(gates, ignore_errors=True)
-        ensure_private(gates)
-        for name in ("gate", "up", "end"):
-            os.mkfifo(gates / name, 0o600)
-        return run_directory
-
-    def _pane(self, run_directory: Path, gates: Path) -> tuple[list[str], list[str]]:
-        """What runs in the pane, and what takes down what it prints."""
-        # Isolated from the session's environment, and without the packages that it has no use for.
-        pane = [sys.executable, "-I", "-S", str(self._scripts / "launch.py"), str(run_directory), str(gates)]
-        logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
-        return pane, [*logger, str(self.log_cap), str(gates / "up")]
-
-    def _command(self, session: Session, environment: dict[str, str], run_directory: Path) -> str:
-        """What launch.py reads: the directory, the PATH, and the command word by word."""
-        words = session.command
-        if session.shell:
-            # One word is a line for the shell; several are a command as they stand.
-            line = words[0] if len(words) == 1 else shlex.join(words)
-            script = str(self._scripts / "shell.sh")
-            words = ["/bin/sh", script, str(run_directory), _shell(environment), line]
-        return "\0".join([session.directory, environment.get("PATH", os.defpath), *words])
-
-    async def _start(
-        self, tmux: str, session: Session, run_directory: Path, gates: Path, keep_terminal: bool
-    ) -> None:
-        if keep_terminal:
-            with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-                arguments = respawn_arguments(session.directory, *self._pane(run_directory, gates))
-                await self._terminal(session.id).run(*arguments)
-                return
-        socket, config = (self._tmux_directory / f"{session.id}.{kind}" for kind in ("sock", "conf"))
-        await self._enclosure.start(
-            session,
-            server_command(tmux, socket, config),
-            gates / SERVER,
-            {"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
-        )
-
-    async def _why_not_opened(self, session_id: str, heard: list[str]) -> str:
-        missing = "its log" if any(line != "log" for line in heard) else "its pane" if heard else "both"
-        try:
-            pane = "#{?pane_dead,dead,alive}, #{?pane_pipe,with,without} a log, in #{pane_current_command}"
-            how = (await self._terminal(session_id).ask(pane)).strip()
-            shown = await self._terminal(session_id).capture(5)
-        except (TmuxUnreachable, TmuxRefused) as error:
-            how, shown = str(error), ""
-        return f"{missing} said nothing ({how})" + (f", it shows {shown!r}" if shown else "")
+    def configure(self, log_cap: int) -> None:
+        """For the runs that begin from now on."""
+        self._launcher.log_cap = log_cap
 
     def release(self, session_id: str) -> None:
-        """Lets the command go. After a restart of amuxd it may be waiting at a gate that nobody holds."""
-        gate = self._waiting.pop(session_id, None)
-        if gate is None:
-            try:
-                path = self._gates / session_id / "gate"
-                gate = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except OSError:
-                return
-        os.write(gate, b"go\n")
-        os.close(gate)
-
-    def _close_gate(self, session_id: str) -> None:
-        gate = self._waiting.pop(session_id, None)
-        if gate is not None:
-            os.close(gate)
+        self._launcher.release(session_id)
 
     async def find(self, session: Session, state: RunState) -> Finding:
         if state.command is None or state.server is None:
@@ -300,7 +169,7 @@ class LocalHost:
 
     def has_terminal(self, session_id: str) -> bool:
         """Or what is left of one: its configuration is made first, and goes last."""
-        return (self._tmux_directory / f"{session_id}.conf").exists()
+        return (self._layout.config(session_id)).exists()
 
     async def end_of(self, session: Session, run: int, home: Home) -> End:
         # A shell may be gone by the time that its command's end is read.
@@ -328,7 +197,7 @@ class LocalHost:
             try:
                 await self._terminal(session_id).ask()
             except (TmuxUnreachable, TmuxRefused):
-                return await _readable_within(home.server_fd, STATUS_DEADLINE)
+                return await readable_within(home.server_fd, STATUS_DEADLINE)
         return processes.is_dying(home.server)
 
     async def _end_with_server(self, session: Session, home: Home, end: End) -> End:
@@ -340,7 +209,7 @@ class LocalHost:
             return End(end.code, end.signal, end.core_dumped, unit_stopped=True)
         how = server.how
         if not how:
-            await _readable_within(home.server_fd, STATUS_DEADLINE)
+            await readable_within(home.server_fd, STATUS_DEADLINE)
             seen = processes.end_of(home.server_fd, home.server)
             how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
         return End(end.code, end.signal, end.core_dumped, terminal_died=how)
@@ -360,7 +229,7 @@ class LocalHost:
 
     async def _drain(self, session_id: str, log: Path, ending: Ending, server: Process | None) -> None:
         try:
-            path = self._gates / session_id / "end"
+            path = self._layout.gates(session_id) / "end"
             # For reading too: after the shortest of commands the one that prints it may not be there yet.
             self._ends[session_id] = end = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             os.write(end, END_OF_LOG)
@@ -428,7 +297,7 @@ class LocalHost:
         return memory_kills(server)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
-        self._close_gate(session_id)
+        self._launcher.close_gate(session_id)
         self._let_go_of_end(session_id)
         if at_once:
             await self._enclosure.kill(session_id)
@@ -444,10 +313,7 @@ class LocalHost:
 
     def _tidy(self, session_id: str) -> None:
         self._take_out_ends(session_id)
-        shutil.rmtree(self._gates / session_id, ignore_errors=True)
-        (self.attached_directory / session_id).unlink(missing_ok=True)
-        for leftover in (f"{session_id}.sock", f"{session_id}.conf"):
-            (self._tmux_directory / leftover).unlink(missing_ok=True)
+        self._layout.forget(session_id)
 
 
 def _signal_children(pid: int, number: int) -> None:
@@ -463,104 +329,6 @@ def _is_interactive_shell(session: Session) -> bool:
     name, *arguments = session.command
     flags_only = all(a.startswith("--") or (a.startswith("-") and "c" not in a) for a in arguments)
     return session.shell or (name.rpartition("/")[2] in _SHELLS and flags_only)
-
-
-def _environment(session: Session, runtime: Path) -> dict[str, str]:
-    inherited = (
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "XDG_RUNTIME_DIR",
-        "DBUS_SESSION_BUS_ADDRESS",
-    )
-    base = {name: os.environ[name] for name in inherited if name in os.environ}
-    own = {"AMUX_SESSION_ID": session.id, "AMUX_SOCKET": str(runtime / "amuxd.sock")}
-    return {**base, **session.environment, **own}
-
-
-def _check(session: Session, environment: dict[str, str]) -> None:
-    """Refuses what cannot begin. tmux would start in the home directory where the right one is missing."""
-    directory = session.directory
-    if not Path(directory).exists():
-        raise LaunchRefused(f"no such directory: {directory}")
-    if not Path(directory).is_dir():
-        raise LaunchRefused(f"not a directory: {directory}")
-    if not os.access(directory, os.X_OK):
-        raise LaunchRefused(f"the directory {directory} may not be entered")
-    if session.shell:
-        _check_program(_shell(environment), directory, environment)
-    else:
-        _check_program(session.command[0], directory, environment)
-
-
-def _check_program(name: str, directory: str, environment: dict[str, str]) -> None:
-    if "/" in name:
-        path = Path(directory) / name
-        if not path.exists():
-            raise LaunchRefused(f"no such program: {name}")
-        if path.is_dir():
-            raise LaunchRefused(f"{name} is a directory")
-        if not os.access(path, os.X_OK):
-            raise LaunchRefused(f"{name} is not executable")
-        return
-    search = environment.get("PATH", os.defpath)
-    if shutil.which(name, path=search) is None:
-        found = next((p for d in search.split(":") if d and (p := Path(d) / name).is_file()), None)
-        raise LaunchRefused(f"{found} is not executable" if found else f"no such program: {name}")
-
-
-def _shell(environment: dict[str, str]) -> str:
-    return environment.get("SHELL") or "/bin/sh"
-
-
-def _write_private(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(text.encode())
-
-
-def _home(pane: str) -> Home:
-    command, server = (processes.identify(int(word)) for word in pane.split())
-    command_fd = processes.open_process(command) if command else None
-    server_fd = processes.open_process(server) if server else None
-    if command is None or server is None or command_fd is None or server_fd is None:
-        raise LaunchRefused("its terminal went away while it was opened")
-    return Home(command, server, command_fd, server_fd, memory_kills(server))
-
-
-async def _hear(fd: int, lines: list[str], count: int) -> None:
-    """Adds the first lines that are written into the pipe, each as it comes."""
-    text = b""
-    while len(lines) < count:
-        # A look now and then as a net: a launch must not hang on one word that was not noticed.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_AGAIN):
-                await _readable(fd)
-        with contextlib.suppress(BlockingIOError):
-            *whole, text = (text + os.read(fd, 4096)).split(b"\n")
-            lines += [line.decode() for line in whole]
-
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(fd, ready.set_result, None)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)
-
-
-async def _readable_within(fd: int, deadline: float) -> bool:
-    try:
-        async with asyncio.timeout(deadline):
-            await _readable(fd)
-    except TimeoutError:
-        return False
-    return True
 
 
 def _for_memory(session: Session, end: End, server: Process, kills_before: int) -> End:
