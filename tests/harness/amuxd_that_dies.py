@@ -7,12 +7,13 @@ to die at. The second file collects the points that were reached.
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,18 @@ class Points:
         self.write = os.write
         self.reached = os.open(REACHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
+    @property
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Who disarms waits for the point that is just being reached, also if it is the last one."""
+        fcntl.flock(self.reached, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.reached, fcntl.LOCK_UN)
+
     def reach(self, what: str, halfway: Callable[[], object] = lambda: None) -> None:
-        with contextlib.suppress(FileNotFoundError), self.turn:
+        with contextlib.suppress(FileNotFoundError), self.turn, self.shared:
             armed = ARMED.stat().st_mtime_ns
             fatal = ARMED.read_text()
             self.count = self.count + 1 if armed == self.armed else 1

@@ -4,6 +4,7 @@ A point is a write, a call on the bus or of tmux.
 """
 
 import contextlib
+import fcntl
 import itertools
 import json
 import re
@@ -99,7 +100,9 @@ class Killable(Client):
 
     def disarm(self) -> list[str]:
         self.armed.unlink()
-        return self.reached.read_text().splitlines()
+        with self.reached.open() as reached:
+            fcntl.flock(reached, fcntl.LOCK_EX)
+            return reached.read().splitlines()
 
     def units(self) -> set[str]:
         found = self.bus.call(*SYSTEMD, "ListUnitsByPatterns", "asas", [], ["amux-*.service"])
