@@ -136,9 +136,9 @@ class Events:
             state = "parked" if entry.parked else entry.state.state
             raise InvalidTransition(f"{entry.session.name} is {state}, and waits for nobody")
         if kind == attention.CONVERSATION:
-            await self._runs.learn_conversation(entry, _conversation(entry, message))
+            await self._runs.homes.learn_conversation(entry, _conversation(entry, message))
         else:
-            await self._runs.attending.reported(entry, kind, message)
+            await self._runs.homes.attending.reported(entry, kind, message)
         peer.send(encoded({"type": "ok"}))
 
     async def _resume(self, peer: Peer, request: dict[str, Any]) -> None:

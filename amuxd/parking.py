@@ -58,7 +58,7 @@ class Parking:
         logger.info("%s: parked", entry.session.name, extra={"AMUX_SESSION": entry.id})
 
     def _leave(self, entry: Entry) -> None:
-        self._runs.leave_home(entry)
+        self._runs.homes.leave(entry)
         entry.keeps_terminal = False
         entry.attached = 0
         self._runs.supervisor.changed(entry, *_PROPERTIES)
@@ -70,7 +70,7 @@ class Parking:
                 return
             await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now())
             await self._runs.host.drain(entry.id, entry.state.run, entry.state.server)
-            await self._runs.tear_down(entry)
+            await self._runs.homes.tear_down(entry)
             self._leave(entry)
 
     async def found(self, entry: Entry) -> None:
@@ -83,7 +83,7 @@ class Parking:
     async def _finish(self, entry: Entry) -> None:
         async with entry.operation:
             if entry.parked:
-                await self._runs.tear_down(entry)
+                await self._runs.homes.tear_down(entry)
 
     async def bring_back(self, entry: Entry) -> None:
         """Returns once the process runs again, in the run that it was parked in."""
@@ -100,7 +100,7 @@ class Parking:
         try:
             home, _ = await self._runs.launch(entry, resuming=True)
         except (LaunchRefused, OSError, StoreError) as error:
-            await self._runs.tear_down(entry)
+            await self._runs.homes.tear_down(entry)
             raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
         begun = {"command": home.command, "server": home.server, "memory_kills": home.memory_kills}
         begun |= {"not_enforced": home.not_enforced}
@@ -111,11 +111,11 @@ class Parking:
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
-            await self._runs.tear_down(entry)
+            await self._runs.homes.tear_down(entry)
             raise not_written(f"{name} stays parked: {error}", error) from error
         entry.used_at = now()
         entry.waking = Waking(asyncio.get_running_loop().time(), before)
-        self._runs.take_home(entry, home)
+        self._runs.homes.take(entry, home)
         logger.info("%s: brought back", name, extra={"AMUX_SESSION": entry.id})
 
     # One timer, for whichever session is due first. What is busy meanwhile only makes that later.

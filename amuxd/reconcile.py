@@ -80,7 +80,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         if incomplete and state is State.ORPHANED:
             entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
         elif incomplete or runs.host.has_terminal(entry.id):
-            entry.settling = runs.supervisor.spawn(runs.settle(entry))
+            entry.settling = runs.supervisor.spawn(runs.homes.settle(entry))
     elif state is State.CREATED:
         if entry.state.run > 1:
             # amuxd was killed on the way from the run before to this one, which was asked for.
@@ -98,7 +98,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         await runs.supervisor.apply(
             entry, states.MachineWentDown(), AMUXD, end=end, command=None, server=None
         )
-        runs.settle_if_ended(entry)
+        runs.homes.settle_if_ended(entry)
     elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.
         await runs.host.tear_down(entry.id, at_once=True)
@@ -125,17 +125,17 @@ async def _look(runs: Runs, entry: Entry) -> None:
             except BaseException:
                 home.close()
                 raise
-            runs.take_home(entry, home)
-            runs.attachment_changed(entry.id)
+            runs.homes.take(entry, home)
+            runs.homes.attachment_changed(entry.id)
             if entry.state.state is State.STOPPING:
                 runs.supervisor.spawn(runs.stop_where_it_was_left(entry))
         case Ended(end=end):
             await runs.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
-            runs.settle_if_ended(entry)
+            runs.homes.settle_if_ended(entry)
         case Gone():
             await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
             await runs.host.tear_down(entry.id, at_once=True)
-            runs.settle_if_ended(entry)
+            runs.homes.settle_if_ended(entry)
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.looked_in_vain = True
@@ -153,7 +153,7 @@ async def sweep(runs: Runs) -> None:
     for entry in _ended_unseen(runs):
         if entry.home is not None:
             logger.warning("the end of %s was missed until now", entry.session.name)
-            runs.command_ended(entry, entry.home)
+            runs.homes.command_ended(entry, entry.home)
     for entry in runs.supervisor.registry:
         if entry.looked_in_vain:
             async with entry.operation:

@@ -3,25 +3,21 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from amuxd import conversations, inotify, processes, states
-from amuxd.attending import Attending
+from amuxd import conversations, processes, states
 from amuxd.config import Settings
 from amuxd.errors import Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotResumable
-from amuxd.hosts import EXIT_STATUS, Home, Host, LaunchRefused
-from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
-from amuxd.learning import Learning
+from amuxd.homes import Homes
+from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import Parking
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, Waking
-from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
+from amuxd.states import LIVE, End, State, decide
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
 from amuxd.watch import Watch
@@ -30,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 # How long a killed process may take to go.
 KILLED = 10.0
-
-_BEING_ENDED = {State.STOPPING, State.ORPHANED}
 
 
 class Places(Protocol):
@@ -54,11 +48,7 @@ class Runs:
         self.host = host
         self.settings = settings
         self.parking = Parking(self)
-        self.attending = Attending(supervisor, watch)
-        self._watch = watch
-        self._learning = Learning(supervisor)
-        self._shell_directories: dict[str, int] = {}
-        self._open_shells: dict[str, int] = {}
+        self.homes = Homes(supervisor, host, watch, self.parking.stay)
 
     @contextlib.asynccontextmanager
     async def _operation(self, entry: Entry) -> AsyncIterator[None]:
@@ -111,7 +101,7 @@ class Runs:
         await self._look_at_place(entry)
         if decide(entry.situation, fact) is None:
             raise impossible(entry, verb)
-        await self._settled(entry)
+        await self.homes.settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
         fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
         fresh |= {
@@ -130,8 +120,8 @@ class Runs:
             if has_slot:
                 await self.supervisor.apply(entry, states.StartRequested(), by)
         if entry.keeps_terminal and not entry.attached:
-            await self.tear_down(entry)
-        self._let_go_of_shell(entry)
+            await self.homes.tear_down(entry)
+        self.homes.let_go_of_shell(entry)
         if has_slot:
             await self.bring_up(entry)
 
@@ -180,7 +170,7 @@ class Runs:
                 extra={"AMUX_SESSION": entry.id},
             )
         entry.waking = Waking(asyncio.get_running_loop().time(), 0) if entry.agent else None
-        self.take_home(entry, home)
+        self.homes.take(entry, home)
 
     async def _give_up(self, entry: Entry, why: str) -> NoReturn:
         entry.keeps_terminal = False
@@ -201,10 +191,10 @@ class Runs:
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
         async with self._operation(entry):
-            if entry.id in self._open_shells:
+            if self.homes.has_open_shell(entry):
                 # Its run is over: what is left to stop is the shell that stayed open.
-                await self._settled(entry)
-                await self.tear_down(entry)
+                await self.homes.settled(entry)
+                await self.homes.tear_down(entry)
                 self.supervisor.changed(entry, "Attached", "HostAlive")
                 return
             await self._request_stop(entry, self.grace_of(entry) if grace is None else grace)
@@ -230,7 +220,7 @@ class Runs:
             logger.exception("%s could not be stopped", entry.session.name)
             await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
             raise Internal(f"{entry.session.name} could not be stopped: {error}") from error
-        self.leave_home(entry)
+        self.homes.leave(entry)
         entry.keeps_terminal = False
         entry.attached = 0
         self.supervisor.changed(entry, "Attached")
@@ -309,192 +299,21 @@ class Runs:
 
     async def _leave_nothing(self, entry: Entry) -> None:
         """What a stop could not end, or nobody could look at, must not outlive what is known of it."""
-        await self._settled(entry)
+        await self.homes.settled(entry)
         if entry.home is not None or entry.keeps_terminal or self.host.has_terminal(entry.id):
-            self.leave_home(entry)
-            await self.tear_down(entry)
+            self.homes.leave(entry)
+            await self.homes.tear_down(entry)
 
     async def certificate(self, entry: Entry, run: int) -> Certificate | None:
         """Waits until the last lines are all there."""
         if run in (0, entry.state.run):
-            await self._settled(entry)
+            await self.homes.settled(entry)
             if entry.certificate or run:
                 return entry.certificate
         for earlier in [run] if run else range(entry.state.run - 1, 0, -1):
             if found := await self.supervisor.on_disk(self.supervisor.store.certificate, entry.id, earlier):
                 return found
         return None
-
-    # What is seen to happen.
-
-    def take_home(self, entry: Entry, home: Home) -> None:
-        """Holds on to a live run, and lets its command go."""
-        self.leave_home(entry)
-        entry.home = home
-        entry.ended.clear()
-        entry.looked_in_vain = False
-        self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
-        log = self.supervisor.store.log(entry.id, entry.state.run)
-        self.attending.begin(entry, log)
-        self._watch.log(entry.id, log, partial(self._printed, entry))
-        if entry.session.shell:
-            wrote = partial(self._run_wrote, entry, home)
-            try:
-                watch = self._watch.directory(log.parent, wrote, inotify.MOVED_TO)
-                self._shell_directories[entry.id] = watch
-            except OSError as error:
-                logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
-            # It may have been written while nobody watched.
-            wrote(EXIT_STATUS)
-        self.host.release(entry.id)
-        self.supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
-
-    def leave_home(self, entry: Entry) -> None:
-        self._watch.forget_log(entry.id)
-        self.attending.leave(entry)
-        if (directory := self._shell_directories.pop(entry.id, None)) is not None:
-            self._watch.forget_directory(directory)
-        if entry.home is not None:
-            self._watch.forget_process(entry.home.command_fd)
-            entry.home.close()
-            entry.home = None
-
-    def _printed(self, entry: Entry, at: int, digest: int) -> None:
-        entry.activity_at = at
-        entry.activity_hash = digest
-        self.attending.printed(entry, at)
-        self._learning.printed(entry)
-
-    async def learn_conversation(self, entry: Entry, conversation: str) -> None:
-        """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
-        await self._learning.learn(entry, conversation)
-
-    def command_ended(self, entry: Entry, home: Home) -> None:
-        if entry.home is not home:
-            return
-        entry.ended.set()
-        self.supervisor.spawn(self._conclude(entry, home))
-
-    def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
-        """The command in a shell has ended, and the shell lives on."""
-        if name != EXIT_STATUS or entry.home is not home or entry.ended.is_set():
-            return
-        if entry.state.state is not State.RUNNING:
-            return
-        if (end := self.host.end_in_shell(entry.session, entry.state.run)) is not None:
-            self._watch.forget_process(home.command_fd)
-            entry.ended.set()
-            self.supervisor.spawn(self._tell_end(entry, end, entry.state.run))
-
-    async def _conclude(self, entry: Entry, home: Home) -> None:
-        run = entry.state.run
-        if entry.state.state not in _BEING_ENDED and not entry.parked:
-            await self._tell_end(entry, await self.host.end_of(entry.session, run, home), run)
-
-    async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
-        """It may take long, on a full disk say: by then the end may be that of an earlier run."""
-        told = await self.supervisor.apply_surely(
-            # While it is being stopped or parked, the one who does it tells of the end, when nothing is left.
-            *(entry, states.CommandEnded(end), KERNEL),
-            end=end,
-            run=run,
-            unless=lambda: entry.state.state is State.STOPPING or entry.parked,
-        )
-        if told or entry.state.state is State.RUNNING:
-            self.settle_if_ended(entry)
-
-    def settle_if_ended(self, entry: Entry) -> None:
-        if entry.state.state in ENDED:
-            entry.settling = self.supervisor.spawn(self.settle(entry))
-        elif entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD:
-            # An end that did not end the run.
-            self.supervisor.spawn(self.parking.stay(entry))
-
-    async def settle(self, entry: Entry) -> None:
-        """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
-        if not self._keep_shell(entry):
-            await self.host.drain(entry.id, entry.state.run, entry.state.server)
-        entry.attached = await self._count_attached(entry)
-        entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
-        self.leave_home(entry)
-        if not entry.keeps_terminal:
-            await self.tear_down(entry)
-        elif entry.id not in self._open_shells:
-            await self.host.show_end(entry.id, f"Process {entry.state.reason}. Click or press R to restart.")
-        await self.supervisor.certify(entry)
-        self.supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
-
-    def _keep_shell(self, entry: Entry) -> bool:
-        """A shell that outlives the command in it stays open until it ends by itself or the user ends it."""
-        state = entry.state
-        if not entry.session.shell or state.state not in {State.COMPLETED, State.FAILED}:
-            return False
-        if state.command is None or state.server is None:
-            return False
-        if processes.is_dying(state.command) or processes.is_dying(state.server):
-            return False
-        shell = processes.open_process(state.command)
-        if shell is None:
-            return False
-        self._open_shells[entry.id] = shell
-        self._watch.process(shell, partial(self._shell_ended, entry))
-        return True
-
-    def _shell_ended(self, entry: Entry) -> None:
-        self._let_go_of_shell(entry)
-        self.supervisor.spawn(self._leave_shell(entry))
-
-    async def _leave_shell(self, entry: Entry) -> None:
-        await self._settled(entry)
-        await self._attachment_changed(entry)
-
-    def _let_go_of_shell(self, entry: Entry) -> None:
-        if (shell := self._open_shells.pop(entry.id, None)) is not None:
-            self._watch.forget_process(shell)
-            os.close(shell)
-
-    async def _settled(self, entry: Entry) -> None:
-        if (settling := entry.settling) is not None:
-            await asyncio.wait([settling])
-            if entry.settling is settling:
-                entry.settling = None
-
-    async def tear_down(self, entry: Entry) -> None:
-        self._let_go_of_shell(entry)
-        entry.keeps_terminal = False
-        entry.attached = 0
-        try:
-            await self.host.tear_down(entry.id)
-        except Exception:
-            logger.exception("what is left of %s could not be ended", entry.session.name)
-
-    async def _count_attached(self, entry: Entry) -> int:
-        try:
-            return await self.host.attached(entry.id)
-        except (TmuxUnreachable, TmuxRefused):
-            return 0
-
-    def attachment_changed(self, session_id: str) -> None:
-        if entry := self.supervisor.registry.get(session_id):
-            self.attending.redrawn(entry)
-            self.supervisor.spawn(self._attachment_changed(entry))
-
-    async def _attachment_changed(self, entry: Entry) -> None:
-        if entry.host_alive is not Liveness.ALIVE:
-            return
-        entry.attached = await self._count_attached(entry)
-        entry.used_at = now()
-        self.supervisor.changed(entry, "Attached")
-        if self._keeps_in_vain(entry):
-            async with entry.operation:
-                # What was done to it meanwhile may have needed its terminal, or ended it.
-                if self._keeps_in_vain(entry):
-                    await self.tear_down(entry)
-                    self.supervisor.changed(entry, "HostAlive")
-
-    def _keeps_in_vain(self, entry: Entry) -> bool:
-        """Nobody looks at the terminal that was kept for who did."""
-        return entry.keeps_terminal and not entry.attached and entry.id not in self._open_shells
 
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""
@@ -513,7 +332,7 @@ class Runs:
         if home is not None and not processes.is_dying(home.command):
             kills = self.host.memory_kills(home.server)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
-        await self.attending.look_away(entry)
+        await self.homes.attending.look_away(entry)
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

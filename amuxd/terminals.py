@@ -46,7 +46,7 @@ class Terminals:
         await self._runs.parking.bring_back(entry)
         await self._until_ready(entry)
         await self._ask(entry, "send", self._runs.host.send(entry.id, text, enter))
-        await self._runs.attending.typed(entry)
+        await self._runs.homes.attending.typed(entry)
 
     async def capture(self, entry: Entry, lines: int) -> str:
         return await self._ask(entry, "capture", self._runs.host.capture(entry.id, lines))

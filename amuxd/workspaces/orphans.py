@@ -140,12 +140,12 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
         if entry.home is None:
             match await runs.host.find(entry.session, entry.state):
                 case Alive(home=home):
-                    runs.take_home(entry, home)
+                    runs.homes.take(entry, home)
                 case Ended(end=told):
                     end = told
         ended = await runs.end_processes(entry, runs.grace_of(entry))
         end = ended if ended.known else end
-        runs.leave_home(entry)
+        runs.homes.leave(entry)
         entry.keeps_terminal = False
         entry.attached = 0
     except Exception:

@@ -16,7 +16,7 @@ def test_the_last_one_leaves_while_something_else_is_done(tmp_path: Path) -> Non
         await world.until(lambda: entry.state.state is State.COMPLETED and entry.keeps_terminal)
         async with entry.operation:
             world.host.clients = 0
-            world.runs.attachment_changed(entry.id)
+            world.runs.homes.attachment_changed(entry.id)
             await world.until(lambda: not entry.attached)
             assert entry.host_alive is Liveness.ALIVE
         await world.until(lambda: entry.host_alive is Liveness.DEAD)

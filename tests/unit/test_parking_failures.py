@@ -99,7 +99,7 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
         world.host.clients = 0
         if obstacle == "attached":
             # tmux tells when the last one has gone.
-            world.runs.attachment_changed(entry.id)
+            world.runs.homes.attachment_changed(entry.id)
         await world.until(lambda: entry.parked)
 
     asyncio.run(in_world(tmp_path, story))
@@ -254,9 +254,9 @@ def test_what_an_agent_tells_of_its_conversation_is_kept(tmp_path: Path) -> None
         teller = Agent("teller", ("sleep", "1000"), resume=("sleep", "{conversation}"))
         entry = await world.start(teller)
         assert "has not told yet" in entry.why_not_resumable
-        await world.runs.learn_conversation(entry, "1000")
+        await world.runs.homes.learn_conversation(entry, "1000")
         assert not entry.why_not_resumable
-        await world.runs.learn_conversation(entry, "1001")
+        await world.runs.homes.learn_conversation(entry, "1001")
         known = world.store.load(entry.id)
         assert isinstance(known, Known)
         assert known.state.conversation_id == "1001"

@@ -1,0 +1,212 @@
+"""Where live runs are watched: what they print, how they end, and the terminals that outlive them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from amuxd import inotify, processes, states
+from amuxd.attending import Attending
+from amuxd.hosts import EXIT_STATUS, Home, Host
+from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.learning import Learning
+from amuxd.registry import Entry
+from amuxd.states import ENDED, End, Liveness, State
+from amuxd.supervisor import KERNEL, Supervisor, now
+from amuxd.watch import Watch
+
+logger = logging.getLogger(__name__)
+
+_BEING_ENDED = {State.STOPPING, State.ORPHANED}
+
+
+class Homes:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        host: Host,
+        watch: Watch,
+        stay: Callable[[Entry], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.attending = Attending(supervisor, watch)
+        self._supervisor = supervisor
+        self._host = host
+        self._watch = watch
+        self._stay = stay
+        self._learning = Learning(supervisor)
+        self._shell_directories: dict[str, int] = {}
+        self._open_shells: dict[str, int] = {}
+
+    def take(self, entry: Entry, home: Home) -> None:
+        """Holds on to a live run, and lets its command go."""
+        self.leave(entry)
+        entry.home = home
+        entry.ended.clear()
+        entry.looked_in_vain = False
+        self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
+        log = self._supervisor.store.log(entry.id, entry.state.run)
+        self.attending.begin(entry, log)
+        self._watch.log(entry.id, log, partial(self._printed, entry))
+        if entry.session.shell:
+            wrote = partial(self._run_wrote, entry, home)
+            try:
+                watch = self._watch.directory(log.parent, wrote, inotify.MOVED_TO)
+                self._shell_directories[entry.id] = watch
+            except OSError as error:
+                logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
+            # It may have been written while nobody watched.
+            wrote(EXIT_STATUS)
+        self._host.release(entry.id)
+        self._supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
+
+    def leave(self, entry: Entry) -> None:
+        self._watch.forget_log(entry.id)
+        self.attending.leave(entry)
+        if (directory := self._shell_directories.pop(entry.id, None)) is not None:
+            self._watch.forget_directory(directory)
+        if entry.home is not None:
+            self._watch.forget_process(entry.home.command_fd)
+            entry.home.close()
+            entry.home = None
+
+    def _printed(self, entry: Entry, at: int, digest: int) -> None:
+        entry.activity_at = at
+        entry.activity_hash = digest
+        self.attending.printed(entry, at)
+        self._learning.printed(entry)
+
+    async def learn_conversation(self, entry: Entry, conversation: str) -> None:
+        """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
+        await self._learning.learn(entry, conversation)
+
+    def command_ended(self, entry: Entry, home: Home) -> None:
+        if entry.home is not home:
+            return
+        entry.ended.set()
+        self._supervisor.spawn(self._conclude(entry, home))
+
+    def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
+        """The command in a shell has ended, and the shell lives on."""
+        if name != EXIT_STATUS or entry.home is not home or entry.ended.is_set():
+            return
+        if entry.state.state is not State.RUNNING:
+            return
+        if (end := self._host.end_in_shell(entry.session, entry.state.run)) is not None:
+            self._watch.forget_process(home.command_fd)
+            entry.ended.set()
+            self._supervisor.spawn(self._tell_end(entry, end, entry.state.run))
+
+    async def _conclude(self, entry: Entry, home: Home) -> None:
+        run = entry.state.run
+        if entry.state.state not in _BEING_ENDED and not entry.parked:
+            await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run)
+
+    async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
+        """It may take long, on a full disk say: by then the end may be that of an earlier run."""
+        told = await self._supervisor.apply_surely(
+            # While it is being stopped or parked, the one who does it tells of the end, when nothing is left.
+            *(entry, states.CommandEnded(end), KERNEL),
+            end=end,
+            run=run,
+            unless=lambda: entry.state.state is State.STOPPING or entry.parked,
+        )
+        if told or entry.state.state is State.RUNNING:
+            self.settle_if_ended(entry)
+
+    def settle_if_ended(self, entry: Entry) -> None:
+        if entry.state.state in ENDED:
+            entry.settling = self._supervisor.spawn(self.settle(entry))
+        elif entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD:
+            # An end that did not end the run.
+            self._supervisor.spawn(self._stay(entry))
+
+    async def settle(self, entry: Entry) -> None:
+        """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
+        if not self._keep_shell(entry):
+            await self._host.drain(entry.id, entry.state.run, entry.state.server)
+        entry.attached = await self._count_attached(entry)
+        entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
+        self.leave(entry)
+        if not entry.keeps_terminal:
+            await self.tear_down(entry)
+        elif entry.id not in self._open_shells:
+            await self._host.show_end(entry.id, f"Process {entry.state.reason}. Click or press R to restart.")
+        await self._supervisor.certify(entry)
+        self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
+
+    def _keep_shell(self, entry: Entry) -> bool:
+        """A shell that outlives the command in it stays open until it ends by itself or the user ends it."""
+        state = entry.state
+        if not entry.session.shell or state.state not in {State.COMPLETED, State.FAILED}:
+            return False
+        if state.command is None or state.server is None:
+            return False
+        if processes.is_dying(state.command) or processes.is_dying(state.server):
+            return False
+        shell = processes.open_process(state.command)
+        if shell is None:
+            return False
+        self._open_shells[entry.id] = shell
+        self._watch.process(shell, partial(self._shell_ended, entry))
+        return True
+
+    def _shell_ended(self, entry: Entry) -> None:
+        self.let_go_of_shell(entry)
+        self._supervisor.spawn(self._leave_shell(entry))
+
+    async def _leave_shell(self, entry: Entry) -> None:
+        await self.settled(entry)
+        await self._attachment_changed(entry)
+
+    def let_go_of_shell(self, entry: Entry) -> None:
+        if (shell := self._open_shells.pop(entry.id, None)) is not None:
+            self._watch.forget_process(shell)
+            os.close(shell)
+
+    async def settled(self, entry: Entry) -> None:
+        if (settling := entry.settling) is not None:
+            await asyncio.wait([settling])
+            if entry.settling is settling:
+                entry.settling = None
+
+    async def tear_down(self, entry: Entry) -> None:
+        self.let_go_of_shell(entry)
+        entry.keeps_terminal = False
+        entry.attached = 0
+        try:
+            await self._host.tear_down(entry.id)
+        except Exception:
+            logger.exception("what is left of %s could not be ended", entry.session.name)
+
+    async def _count_attached(self, entry: Entry) -> int:
+        try:
+            return await self._host.attached(entry.id)
+        except (TmuxUnreachable, TmuxRefused):
+            return 0
+
+    def attachment_changed(self, session_id: str) -> None:
+        if entry := self._supervisor.registry.get(session_id):
+            self.attending.redrawn(entry)
+            self._supervisor.spawn(self._attachment_changed(entry))
+
+    async def _attachment_changed(self, entry: Entry) -> None:
+        if entry.host_alive is not Liveness.ALIVE:
+            return
+        entry.attached = await self._count_attached(entry)
+        entry.used_at = now()
+        self._supervisor.changed(entry, "Attached")
+        if self._keeps_in_vain(entry):
+            async with entry.operation:
+                # What was done to it meanwhile may have needed its terminal, or ended it.
+                if self._keeps_in_vain(entry):
+                    await self.tear_down(entry)
+                    self._supervisor.changed(entry, "HostAlive")
+
+    def _keeps_in_vain(self, entry: Entry) -> bool:
+        """Nobody looks at the terminal that was kept for who did."""
+        return entry.keeps_terminal and not entry.attached and entry.id not in self._open_shells
+
+    def has_open_shell(self, entry: Entry) -> bool:
+        return entry.id in self._open_shells
