@@ -56,8 +56,9 @@ def label(session: Properties) -> str:
 
 def can_restart(session: Properties) -> bool:
     """An orphan only once its directory is back."""
-    state = session["State"]
-    return state in _RESTARTABLE and (state != "orphaned" or Path(session["Directory"]).is_dir())
+    if session["State"] == "orphaned":
+        return Path(session["Directory"]).is_dir()
+    return session["State"] in _RESTARTABLE
 
 
 def can_archive(state: str) -> bool:
