@@ -242,13 +242,12 @@ class Runs:
             await self.host.drain(entry.id, entry.state.run, entry.state.server)
             await self.host.tear_down(entry.id)
             return end
+        # By itself and first: it may have left its unit, and the end of its terminal would be another signal.
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
         await self.host.tear_down(entry.id, at_once=True)
         if not await _happens(entry.ended, KILLED):
-            # It left its unit, for one of its own say.
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
-            if not await _happens(entry.ended, KILLED):
-                raise Internal(f"process {home.command.pid} does not end, though it was killed")
+            raise Internal(f"process {home.command.pid} does not end, though it was killed")
         return processes.end_of(home.command_fd, home.command) or End()
 
     async def archive(self, entry: Entry) -> None:
