@@ -71,6 +71,9 @@ def literal(text: str) -> str:
     return unformatted(text).replace("%", "%%")
 
 
+_WINDOW_FORMATS = ("window-status-format", "window-status-current-format")
+_OTHER_WINDOWS = "#{?#{==:#{session_windows},1},,#I:#{?#{==:#I,0},main,#W}#F}"
+
 # Keys that are there only while the command has ended: those of a live session are its own.
 _ENDED_KEYS = "amux-ended"
 _IS_ENDED_PANE = "#{&&:#{==:#{pane_id},%0},#{pane_dead}}"
@@ -112,6 +115,9 @@ def configuration(environment: Mapping[str, str], attached_marker: Path, shown: 
         "set -g focus-events on",
         "set -s escape-time 10",
         "set -g set-titles on",
+        "set -g set-titles-string " + quote(f"{literal(shown.name)} - #T"),
+        # The first window runs the session's command; tmux would give it the name of whoever waits for that.
+        *(f"set -g {option} {quote(_OTHER_WINDOWS)}" for option in _WINDOW_FORMATS),
         "set -g status-left-length 40",
         "set -g status-left " + quote(f" {literal(shown.name)} "),
         "set -g status-right " + quote(" #{?pane_dead,ended,running} | #{prefix} d detaches "),

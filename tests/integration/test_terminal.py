@@ -27,10 +27,17 @@ def attached(session: Session) -> Terminal:
 
 def test_the_status_line_says_name_state_and_how_to_leave(session: Session) -> None:
     with attached(session) as terminal:
-        terminal.expect("build #1 50%")
+        # And not which program of amux waits in the pane.
+        terminal.expect("build #1 50%   ")
         terminal.expect("running | C-b d detaches")
         terminal.type("x\r")
         terminal.expect("ended | C-b d detaches")
+
+
+def test_other_windows_are_listed_beside_the_sessions_own(session: Session) -> None:
+    with attached(session) as terminal:
+        terminal.type("\x02c")
+        terminal.expect("0:main- 1:")
 
 
 @pytest.mark.parametrize("press", ["R", "r", "\x1b[<0;5;5M\x1b[<0;5;5m"])
