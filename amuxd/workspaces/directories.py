@@ -22,7 +22,7 @@ _IN_PARENT = inotify.DELETE | inotify.MOVED_FROM | inotify.CREATE | inotify.MOVE
 _ITSELF = inotify.DELETE_SELF | inotify.MOVE_SELF
 # Containers come with many mounts at once.
 _MOUNTS_SETTLE = 0.01
-_PATIENCE = 5.0
+PATIENCE = 5.0
 
 
 class Presence(StrEnum):
@@ -56,7 +56,7 @@ def look(directory: str, known: Identity | None) -> Presence:
     return Presence.GONE if known not in (None, (status.st_dev, status.st_ino)) else Presence.PRESENT
 
 
-async def look_in_time(directory: str, known: Identity | None, patience: float = _PATIENCE) -> Presence:
+async def look_in_time(directory: str, known: Identity | None, patience: float = PATIENCE) -> Presence:
     """A file system that does not answer holds up a thread of its own, which nobody waits for."""
     try:
         return await alone(partial(look, directory, known), patience)
@@ -133,7 +133,7 @@ class Directories:
             finally:
                 self._unanswered.discard(directory)
 
-        return await alone(answer, _PATIENCE)
+        return await alone(answer, PATIENCE)
 
     def _begin(self, directory: str) -> dict[int, str]:
         """In a thread. The watches, and the name that each is for: none is the directory's own."""

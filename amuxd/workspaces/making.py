@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from amuxd.errors import (
@@ -23,7 +24,8 @@ from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import LIVE, State
 from amuxd.supervisor import now
-from amuxd.workspaces import worktrees
+from amuxd.threads import alone
+from amuxd.workspaces import directories, worktrees
 from amuxd.workspaces.orphans import depends, orphan
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.worktrees import Removed, Wish
@@ -55,7 +57,7 @@ class Maker:
         with self._workspaces.promised(asked.name):
             bare = Workspace(self._workspaces.new_id(), asked.name, "", now(), asked.slots)
             if asked.path:
-                made = await asyncio.to_thread(_given, bare, asked.path)
+                made = await _given_in_time(bare, asked.path)
                 with self._workspaces.promised_directory(made):
                     await self._workspaces.write(made)
                     self._workspaces.know(made)
@@ -188,6 +190,13 @@ class Maker:
 def is_at_work(entry: Entry) -> bool:
     """Also one whose processes work on while nobody looks after it."""
     return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
+
+
+async def _given_in_time(workspace: Workspace, path: str) -> Workspace:
+    try:
+        return await alone(partial(_given, workspace, path), directories.PATIENCE)
+    except OSError as error:
+        raise InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}") from error
 
 
 def _given(workspace: Workspace, path: str) -> Workspace:

@@ -109,7 +109,7 @@ class Slow:
 def test_one_that_does_not_answer_holds_up_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "_PATIENCE", 0.05)
+    monkeypatch.setattr(directories, "PATIENCE", 0.05)
     here = tmp_path / "here"
     here.mkdir()
     slow = Slow(here, monkeypatch)
@@ -124,7 +124,7 @@ def test_one_that_does_not_answer_holds_up_one_thread(
         (asker,) = slow.askers
         slow.answers.set()
         await asyncio.to_thread(asker.join)
-        monkeypatch.setattr(directories, "_PATIENCE", 5.0)
+        monkeypatch.setattr(directories, "PATIENCE", 5.0)
         assert await watched.watch(str(here)) == identify(str(here))
         here.rename(tmp_path / "moved")
         assert await suspicions.next() == str(here)

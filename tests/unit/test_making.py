@@ -1,14 +1,18 @@
 """Workspaces that are added at the same time, on real git and real files."""
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
+import pytest
 from harness.repositories import git, repository
 from standin_host import World, in_world
 
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
+from amuxd.workspaces import directories
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
@@ -61,3 +65,35 @@ def test_of_those_that_want_one_directory_one_gets_it(tmp_path: Path) -> None:
     refused = [answer for answer in answers if isinstance(answer, InvalidArgument)]
     (made,) = (answer for answer in answers if isinstance(answer, Workspace))
     assert [str(error) for error in refused] == [f"{here} is the workspace {made.name} already"] * 3
+
+
+def test_a_directory_that_hangs_is_refused_and_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    real = os.path.realpath
+
+    def hang(path: str) -> str:
+        if path == "/hung":
+            answers.wait()
+        return real(path)
+
+    monkeypatch.setattr(os.path, "realpath", hang)
+    monkeypatch.setattr(directories, "PATIENCE", 2.0)
+    wanted = [Asked(f"n{number}", path="/hung") for number in range(64)]
+    *refused, made = added_at_once(tmp_path, *wanted, Asked("here", path=str(tmp_path)))
+    answers.set()
+    assert {str(error) for error in refused} == {"/hung is out of reach: it does not answer"}
+    assert isinstance(made, Workspace)
+
+
+def test_a_directory_that_may_not_be_looked_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os.path, "realpath", refuse)
+    (refused,) = added_at_once(tmp_path, Asked("here", path="/here"))
+    assert isinstance(refused, InvalidArgument)
+    assert str(refused) == "/here is out of reach: Permission denied"
