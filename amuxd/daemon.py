@@ -15,7 +15,7 @@ from pathlib import Path
 
 import sdnotify
 
-from amuxd import __version__, comeback, config, paths, processes, reconcile
+from amuxd import __version__, comeback, config, git, paths, processes, reconcile
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.objects import (
     LOG_CONTROL_PATH,
@@ -107,6 +107,7 @@ class Daemon:
         try:
             await self._serve(bus, state, runtime, settings)
         finally:
+            git.stop()
             bus.close()
 
     async def _serve(self, bus: Bus, state: Path, runtime: Path, settings: config.Settings) -> None:

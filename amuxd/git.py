@@ -4,7 +4,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ORDINARY = 30.0
@@ -13,6 +14,12 @@ LONG = 100.0
 
 # Hooks and monitors are programs of the repository's: nobody asked for these to run here.
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
+
+
+# Who waits for git is a thread, which cannot be cancelled, and which amuxd waits for when it ends.
+_at_work: set[subprocess.Popen[str]] = set()
+_changed = threading.Condition()
+_stopping = threading.Event()
 
 
 class GitFailed(Exception):
@@ -32,6 +39,8 @@ def git(
     environment: Mapping[str, str] | None = None,
 ) -> str:
     """What git prints. Blocks; raises GitFailed."""
+    if _stopping.is_set():
+        raise GitFailed(arguments, -1, "amuxd is stopping")
     argv = ["git", "--no-optional-locks", *_QUIET, "-C", str(directory), *arguments]
     try:
         process = subprocess.Popen(
@@ -48,15 +57,51 @@ def git(
     except FileNotFoundError:
         raise GitFailed(arguments, -1, "git is not installed") from None
     try:
-        printed, said = process.communicate(input, timeout=deadline)
+        with _known(process):
+            printed, said = process.communicate(input, timeout=deadline)
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _signal(process, signal.SIGKILL)
         process.communicate()
         raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s") from None
     if process.returncode != 0:
         raise GitFailed(arguments, process.returncode, _one_line(said) or f"git {arguments[0]} failed")
     return printed
+
+
+def stop(patience: float = 2.0) -> None:
+    """What is at work is asked to end, later killed, and nothing begins any more. Does not wait."""
+    _stopping.set()
+    with _changed:
+        for process in _at_work:
+            # git takes its locks away then, and what it had half made.
+            _signal(process, signal.SIGTERM)
+    threading.Thread(target=_kill_the_rest, args=(patience,), daemon=True, name="end git").start()
+
+
+def _kill_the_rest(patience: float) -> None:
+    with _changed:
+        _changed.wait_for(lambda: not _at_work, patience)
+        for process in _at_work:
+            _signal(process, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _known(process: subprocess.Popen[str]) -> Iterator[None]:
+    with _changed:
+        _at_work.add(process)
+        if _stopping.is_set():
+            _signal(process, signal.SIGTERM)
+    try:
+        yield
+    finally:
+        with _changed:
+            _at_work.discard(process)
+            _changed.notify_all()
+
+
+def _signal(process: subprocess.Popen[str], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:

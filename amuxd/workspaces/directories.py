@@ -5,20 +5,24 @@ import contextlib
 import os
 import select
 import stat
-import threading
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from amuxd import inotify
 from amuxd.inotify import Inotify
+from amuxd.threads import alone
+
+Result = TypeVar("Result")
 
 # A directory that is still in use is deleted without an event of its own: its parent tells.
 _IN_PARENT = inotify.DELETE | inotify.MOVED_FROM | inotify.CREATE | inotify.MOVED_TO
 _ITSELF = inotify.DELETE_SELF | inotify.MOVE_SELF
 # Containers come with many mounts at once.
 _MOUNTS_SETTLE = 0.01
-_PATIENCE = 5.0
+PATIENCE = 5.0
 
 
 class Presence(StrEnum):
@@ -52,25 +56,10 @@ def look(directory: str, known: Identity | None) -> Presence:
     return Presence.GONE if known not in (None, (status.st_dev, status.st_ino)) else Presence.PRESENT
 
 
-async def look_in_time(directory: str, known: Identity | None, patience: float = _PATIENCE) -> Presence:
+async def look_in_time(directory: str, known: Identity | None, patience: float = PATIENCE) -> Presence:
     """A file system that does not answer holds up a thread of its own, which nobody waits for."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Presence] = loop.create_future()
-
-    def tell(presence: Presence) -> None:
-        if not answer.done():
-            answer.set_result(presence)
-
-    def ask() -> None:
-        presence = look(directory, known)
-        # The loop may be closed by then.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, presence)
-
-    threading.Thread(target=ask, daemon=True, name=f"look at {directory}").start()
     try:
-        async with asyncio.timeout(patience):
-            return await answer
+        return await alone(partial(look, directory, known), patience)
     except TimeoutError:
         return Presence.UNKNOWN
 
@@ -84,6 +73,10 @@ class Directories:
         # Which directories a watch is for; the name is the directory's own where the watch is its parent's.
         self._watched: dict[int, dict[str, str]] = {}
         self._watches: dict[str, set[int]] = {}
+        # Those that are over, while a thread sets some that may be the same.
+        self._beginning = 0
+        self._ended: set[int] = set()
+        self._unanswered: set[str] = set()
         self._mounts_fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._mounts = select.epoll()
         self._mounts.register(self._mounts_fd, select.EPOLLPRI | select.EPOLLERR)
@@ -102,11 +95,49 @@ class Directories:
     def __contains__(self, directory: str) -> bool:
         return directory in self._watches
 
-    def watch(self, directory: str) -> None:
-        """Blocks for as long as its file system does."""
-        if directory in self._watches:
-            return
-        watches = self._watches[directory] = set()
+    async def look(self, directory: str, known: Identity | None) -> Presence:
+        try:
+            return await self._ask(directory, partial(look, directory, known))
+        except TimeoutError:
+            return Presence.UNKNOWN
+
+    async def watch(self, directory: str) -> Identity | None:
+        """Which one is watched now, if it is there; TimeoutError where its file system does not answer."""
+        self._beginning += 1
+        try:
+            while True:
+                # First: what comes in its place while the watches are set is another one.
+                known, watches = await self._ask(
+                    directory, lambda: (identify(directory), self._begin(directory))
+                )
+                if not self._ended & set(watches):
+                    break
+        finally:
+            self._beginning -= 1
+            if not self._beginning:
+                self._ended.clear()
+        self._watches[directory] = set(watches)
+        for watch, name in watches.items():
+            self._watched.setdefault(watch, {})[directory] = name
+        return known
+
+    async def _ask(self, directory: str, work: Callable[[], Result]) -> Result:
+        """While it does not answer one thread waits for it, and no more."""
+        if directory in self._unanswered:
+            raise TimeoutError
+        self._unanswered.add(directory)
+
+        def answer() -> Result:
+            try:
+                return work()
+            finally:
+                self._unanswered.discard(directory)
+
+        return await alone(answer, PATIENCE)
+
+    def _begin(self, directory: str) -> dict[int, str]:
+        """In a thread. The watches, and the name that each is for: none is the directory's own."""
+        watches = {}
         path = Path(directory)
         # Whose coming and going counts: its own or, where it is missing, that of what it lies in.
         missing = path.name
@@ -115,12 +146,12 @@ class Directories:
             # One that cannot be watched cannot be helped: the others, and the look at each start, remain.
             with contextlib.suppress(OSError):
                 watch = self._inotify.add(ancestor, mask | inotify.ONLYDIR | inotify.MASK_ADD)
-                watches.add(watch)
-                self._watched.setdefault(watch, {})[directory] = missing if ancestor != path else ""
+                watches[watch] = missing if ancestor != path else ""
                 if ancestor != path:
                     missing = ""
                 continue
             missing = ancestor.name
+        return watches
 
     def forget(self, directory: str) -> None:
         for watch in self._watches.pop(directory, ()):
@@ -128,6 +159,11 @@ class Directories:
             users.pop(directory, None)
             if not users and self._watched.pop(watch, None) is not None:
                 self._inotify.remove(watch)
+                self._end(watch)
+
+    def _end(self, watch: int) -> None:
+        if self._beginning:
+            self._ended.add(watch)
 
     def _events(self) -> None:
         suspects: dict[str, None] = {}
@@ -141,6 +177,7 @@ class Directories:
                 suspects.update(dict.fromkeys(users))
             if event.mask & inotify.IGNORED:
                 self._watched.pop(event.watch, None)
+                self._end(event.watch)
         self._tell(suspects)
 
     def _mounts_changed(self) -> None:

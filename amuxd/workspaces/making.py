@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from amuxd.errors import (
@@ -23,7 +24,8 @@ from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import LIVE, State
 from amuxd.supervisor import now
-from amuxd.workspaces import worktrees
+from amuxd.threads import alone
+from amuxd.workspaces import directories, worktrees
 from amuxd.workspaces.orphans import depends, orphan
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.worktrees import Removed, Wish
@@ -49,39 +51,39 @@ class Maker:
         self._runs = runs
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
-        self._adding: dict[str, asyncio.Lock] = {}
+        self._adding: dict[Path, asyncio.Lock] = {}
 
     async def add(self, asked: Asked) -> Workspace:
         with self._workspaces.promised(asked.name):
             bare = Workspace(self._workspaces.new_id(), asked.name, "", now(), asked.slots)
             if asked.path:
-                made = await asyncio.to_thread(_given, bare, asked.path)
-                self._refuse_known(made.directory)
-                await self._workspaces.write(made)
-            else:
-                made = await self._worktree(bare, asked)
-            self._workspaces.know(made)
-            return made
+                made = await _given_in_time(bare, asked.path)
+                with self._workspaces.promised_directory(made):
+                    await self._workspaces.write(made)
+                    self._workspaces.know(made)
+                return made
+            return await self._worktree(bare, asked)
 
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment)
+        repository = await asyncio.to_thread(worktrees.common_directory, asked.repository)
         # git itself takes one worktree after the other in a repository.
-        async with self._adding.setdefault(asked.repository, asyncio.Lock()):
+        async with self._adding.setdefault(repository, asyncio.Lock()):
             planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory)
-            await self._workspaces.write(planned)
-            try:
-                made = await asyncio.to_thread(worktrees.make, planned, wish)
-            except AmuxError:
-                await self._workspaces.forget(planned)
-                raise
-            await self._workspaces.write(made)
-            return made
-
-    def _refuse_known(self, directory: str) -> None:
-        for workspace in self._workspaces:
-            if workspace.directory == directory:
-                raise InvalidArgument(f"{directory} is the workspace {workspace.name} already")
+            if self._workspaces.whose(planned.directory):
+                # Of another repository of the same name, say, whose worktree is just being made.
+                planned = replace(planned, directory=worktrees.place_of_its_own(planned.directory, planned))
+            with self._workspaces.promised_directory(planned):
+                await self._workspaces.write(planned)
+                try:
+                    made = await asyncio.to_thread(worktrees.make, planned, wish)
+                except AmuxError:
+                    await self._workspaces.forget(planned)
+                    raise
+                await self._workspaces.write(made)
+                self._workspaces.know(made)
+                return made
 
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
@@ -188,6 +190,13 @@ class Maker:
 def is_at_work(entry: Entry) -> bool:
     """Also one whose processes work on while nobody looks after it."""
     return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
+
+
+async def _given_in_time(workspace: Workspace, path: str) -> Workspace:
+    try:
+        return await alone(partial(_given, workspace, path), directories.PATIENCE)
+    except OSError as error:
+        raise InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}") from error
 
 
 def _given(workspace: Workspace, path: str) -> Workspace:

@@ -10,7 +10,7 @@ from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import WITHIN_A_RUN, End, State, Transition, WorkspaceDeleted
 from amuxd.supervisor import KERNEL, RETRY_PAUSE
-from amuxd.workspaces.directories import Directories, Identity, Presence, identify, look_in_time
+from amuxd.workspaces.directories import Directories, Identity, Presence
 from amuxd.workspaces.registry import Workspaces
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class Orphans:
         self._identities: dict[str, Identity | None] = {}
         self._being_looked_at: set[str] = set()
         self._look_again: set[str] = set()
+        self._out_of_reach: set[str] = set()
 
     def close(self) -> None:
         self._directories.close()
@@ -57,13 +58,17 @@ class Orphans:
         pass
 
     def _cover(self, workspace: Workspace) -> None:
-        sessions = self._workspaces.sessions_in(workspace)
-        # For one that is orphaned already it can come back.
-        needed = any(depends(entry) or entry.state.state is State.ORPHANED for entry in sessions)
-        if not needed:
+        if not self._is_needed(workspace):
             self._uncover(workspace)
         elif workspace.directory not in self._directories:
             self._supervisor.spawn(self._check(workspace))
+
+    def _is_needed(self, workspace: Workspace) -> bool:
+        if self._workspaces.get(workspace.id) is None:
+            return False
+        sessions = self._workspaces.sessions_in(workspace)
+        # For one that is orphaned already it can come back.
+        return any(depends(entry) or entry.state.state is State.ORPHANED for entry in sessions)
 
     def _uncover(self, workspace: Workspace) -> None:
         self._directories.forget(workspace.directory)
@@ -74,7 +79,7 @@ class Orphans:
 
     def _suspect(self, directory: str) -> None:
         for workspace in self._workspaces:
-            if workspace.directory == directory:
+            if workspace.directory == directory and self._is_needed(workspace):
                 self._supervisor.spawn(self._check(workspace))
 
     async def _check(self, workspace: Workspace) -> None:
@@ -93,7 +98,7 @@ class Orphans:
 
     async def _look(self, workspace: Workspace) -> None:
         directory = workspace.directory
-        presence = await look_in_time(directory, self._identities.get(directory))
+        presence = await self._directories.look(directory, self._identities.get(directory))
         if self._workspaces.get(workspace.id) is None:
             self._uncover(workspace)
             return
@@ -102,20 +107,36 @@ class Orphans:
             for entry in filter(depends, self._workspaces.sessions_in(workspace)):
                 self._supervisor.spawn(orphan(self._runs, entry, directory))
         if presence is Presence.UNKNOWN:
-            logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
-            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._suspect, directory)
+            self._look_later(workspace)
         elif presence is Presence.GONE or self._identities.get(directory) is None:
             await self._arm(workspace, presence)
 
     async def _arm(self, workspace: Workspace, presence: Presence) -> None:
         directory = workspace.directory
         self._directories.forget(directory)
-        self._directories.watch(directory)
-        known = identify(directory) if presence is Presence.PRESENT else None
-        self._identities[directory] = known
-        if await look_in_time(directory, known) is not presence:
+        try:
+            known = await self._directories.watch(directory)
+        except TimeoutError:
+            self._workspaces.found(workspace, Presence.UNKNOWN)
+            self._look_later(workspace)
+            return
+        known = self._identities[directory] = known if presence is Presence.PRESENT else None
+        if await self._directories.look(directory, known) is not presence:
             # It came or went before it was watched.
             self._look_again.add(workspace.id)
+        # Who needed it may be gone meanwhile.
+        self._cover(workspace)
+
+    def _look_later(self, workspace: Workspace) -> None:
+        directory = workspace.directory
+        if directory not in self._out_of_reach:
+            logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
+            self._out_of_reach.add(directory)
+            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._reach_again, directory)
+
+    def _reach_again(self, directory: str) -> None:
+        self._out_of_reach.discard(directory)
+        self._suspect(directory)
 
 
 def depends(entry: Entry) -> bool:

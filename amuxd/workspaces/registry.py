@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
-from amuxd.errors import Ambiguous, Internal, NameTaken, NoSuchWorkspace, WorkspaceBusy
+from amuxd.errors import Ambiguous, Internal, InvalidArgument, NameTaken, NoSuchWorkspace, WorkspaceBusy
 from amuxd.files import StoreError
 from amuxd.records import Place, Workspace
 from amuxd.registry import Entry, check_name, fresh_id
@@ -39,6 +39,7 @@ class Workspaces:
         self._known: dict[str, Workspace] = {}
         self._not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
+        self._directories_promised: dict[str, str] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._telling: dict[str, asyncio.Lock] = {}
         self._closed: dict[str, asyncio.Event] = {}
@@ -101,6 +102,23 @@ class Workspaces:
             yield
         finally:
             self._names_promised.discard(name)
+
+    def whose(self, directory: str) -> str:
+        """The name of the workspace that has it, or for which it is just being made."""
+        known = (w.name for w in self if w.directory == directory)
+        return next(known, self._directories_promised.get(directory, ""))
+
+    @contextlib.contextmanager
+    def promised_directory(self, workspace: Workspace) -> Iterator[None]:
+        """Keeps the directory for a workspace until it is known."""
+        directory = workspace.directory
+        if name := self.whose(directory):
+            raise InvalidArgument(f"{directory} is the workspace {name} already")
+        self._directories_promised[directory] = workspace.name
+        try:
+            yield
+        finally:
+            del self._directories_promised[directory]
 
     async def write(self, workspace: Workspace) -> None:
         """First as what is being made: a crash after this leaves nothing that nobody knows of."""

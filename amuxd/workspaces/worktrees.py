@@ -43,14 +43,17 @@ class Removed:
     kept: list[str]
 
 
+def common_directory(repository: str) -> Path:
+    """The same for all that is one repository to git: its subdirectories, its worktrees, links to it."""
+    return Path(_asked(repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+
+
 def planned(workspace: Workspace, wish: Wish, parent: Path) -> Workspace:
     """What is going to be made, or InvalidArgument before anything is."""
-    common = Path(_asked(wish.repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    common = common_directory(wish.repository)
     repository = common.parent if common.name == ".git" else common
     branch = wish.branch or _branch_for(workspace)
-    if wish.branch:
-        # git itself would take -d for an option of its own, and delete.
-        _asked(wish.repository, "check-ref-format", "--branch", branch)
+    _asked(wish.repository, "check-ref-format", "--branch", branch)
     exists, remotes = _refs_of(str(repository), branch)
     if exists and not wish.branch:
         raise InvalidArgument(
@@ -80,33 +83,74 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     except OSError as error:
         raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
     try:
-        track = "--track" if workspace.base.startswith("refs/remotes/") else "--no-track"
-        new = [track, "-b", workspace.branch] if workspace.made_branch else []
-        start = workspace.base if workspace.made_branch else workspace.branch
-        words = ["worktree", "add", *new, workspace.directory, start]
-        git(workspace.repository, *words, deadline=LONG, environment=wish.environment)
-        copied = copies.bring(_source(wish.repository), directory, wish.copy)
+        with contextlib.ExitStack() as undoing:
+            if workspace.made_branch:
+                _make_branch(workspace)
+                undoing.callback(_delete_branch, workspace)
+                _follow_remote(workspace)
+            # Whatever lies there is somebody else's, and git would take one that is empty.
+            directory.mkdir()
+            undoing.callback(_undo_worktree, workspace)
+            words = ["worktree", "add", workspace.directory, workspace.branch]
+            git(workspace.repository, *words, deadline=LONG, environment=wish.environment)
+            copied = copies.bring(_source(wish.repository), directory, wish.copy)
+            undoing.pop_all()
+    except FileExistsError as error:
+        raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
     except (GitFailed, OSError) as error:
-        undo(workspace)
         raise InvalidArgument(f"{workspace.name} could not be made: {error}") from error
     return replace(workspace, copied=copied, being_made=False)
 
 
-def undo(workspace: Workspace) -> None:
-    """Nobody has worked in it yet. What is on its branch and nowhere else stays all the same."""
+def _make_branch(workspace: Workspace) -> None:
+    """Fails where there is one by now; its reflog says who made it, also after a crash."""
+    commit = git(workspace.repository, "rev-parse", "--verify", f"{workspace.base}^{{commit}}").strip()
+    ref, must_not_exist = f"refs/heads/{workspace.branch}", ""
+    mark = ["--create-reflog", "-m", _mark(workspace)]
+    git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist)
+
+
+def _follow_remote(workspace: Workspace) -> None:
+    if workspace.base.startswith("refs/remotes/"):
+        upstream = f"--set-upstream-to={workspace.base}"
+        git(workspace.repository, "branch", "--quiet", upstream, workspace.branch)
+
+
+def _mark(workspace: Workspace) -> str:
+    return f"amux: made for workspace {workspace.id}"
+
+
+def _has_made_branch(workspace: Workspace) -> bool:
+    """Not one that somebody else made, or made anew, between the plan and its making."""
+    words = ["log", "-g", "--no-show-signature", "--format=%gs", f"refs/heads/{workspace.branch}", "--"]
+    try:
+        *since, first = git(workspace.repository, *words).splitlines() or [""]
+    except GitFailed:
+        return False
+    return first == _mark(workspace) and not any(told.startswith("branch:") for told in since)
+
+
+def _undo_worktree(workspace: Workspace) -> None:
     if workspace.directory in worktrees(workspace.repository):
         with contextlib.suppress(GitFailed):
             git(workspace.repository, "worktree", "remove", "--force", "--force", workspace.directory)
-    _delete_branch(workspace)
+    # git had not begun.
+    with contextlib.suppress(OSError):
+        Path(workspace.directory).rmdir()
 
 
 def recovered(workspace: Workspace) -> bool:
     """A crash came while it was made, whenever that was: it is undone, or kept if there is work in it."""
+    if workspace.made_branch and not _has_made_branch(workspace):
+        # The branch comes first: what bears these names is not of amux's making.
+        return False
     directory = Path(workspace.directory)
     is_there = workspace.directory in worktrees(workspace.repository) and directory.exists()
     if is_there and not _is_half_made(directory) and lost(look(workspace)):
         return True
-    undo(workspace)
+    # What is on its branch and nowhere else stays all the same.
+    _undo_worktree(workspace)
+    _delete_branch(workspace)
     return False
 
 
@@ -153,7 +197,7 @@ def _look_from_afar(workspace: Workspace, made: str) -> Standing:
 
 
 def _git_directory_of_missing(workspace: Workspace) -> Path | None:
-    common = Path(_asked(workspace.repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    common = common_directory(workspace.repository)
     for link in common.glob("worktrees/*/gitdir"):
         if os.fsdecode(link.read_bytes()).rstrip("\n") == f"{workspace.directory}/.git":
             return link.parent
@@ -300,7 +344,11 @@ def _place(parent: Path, workspace: Workspace, registered: Container[str]) -> Pa
     name = name.lstrip(".-") or workspace.id
     place = parent / name
     taken = place.exists() or str(place) in registered
-    return parent / f"{name}-{workspace.id}" if taken else place
+    return Path(place_of_its_own(place, workspace)) if taken else place
+
+
+def place_of_its_own(place: Path | str, workspace: Workspace) -> str:
+    return f"{place}-{workspace.id}"
 
 
 def _branch_for(workspace: Workspace) -> str:

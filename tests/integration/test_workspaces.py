@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -417,3 +419,30 @@ def test_a_filter_is_found_where_the_caller_finds_it(amux: Amux, repo: Path, tmp
     assert git(repo, "branch", "--list", "fix") == ""
     amux.cli("ws", "add", "fix", cwd=repo, env={"PATH": f"{program.parent}:{amux.environment['PATH']}"})
     assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "shown\n"
+
+
+def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    """One checks a file out that takes for ever, another asks how a worktree stands, which takes as long."""
+    commit(repo, ".gitattributes", "*.slow filter=slow\n")
+    commit(repo, "some.slow", "stored\n")
+    amux.cli("ws", "add", "here", cwd=repo)
+    (workspace_directory(amux, "here") / "some.slow").write_text("changed")
+    for way in ("smudge", "clean"):
+        git(repo, "config", f"filter.slow.{way}", f"touch {tmp_path}/{way}; sleep 1000; cat")
+    with ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(amux.cli, "ws", *words, cwd=repo, check=False)
+            for words in (["add", "slow"], ["show", "here"])
+        ]
+        until(lambda: (tmp_path / "smudge").exists() and (tmp_path / "clean").exists())
+        began = time.monotonic()
+        amux.stop()
+        # systemd would kill it after thirty seconds.
+        assert time.monotonic() - began < 15
+        assert [done.result().returncode != 0 for done in asked] == [True, True]
+    assert amux.machine.systemctl("show", "--property=Result", "--value", "amuxd.service") == "success"
+    for way in ("smudge", "clean"):
+        git(repo, "config", "--unset", f"filter.slow.{way}")
+    amux.start()
+    assert git(repo, "branch", "--format=%(refname:short)").split() == ["here", "main"]
+    amux.cli("ws", "add", "slow", cwd=repo)

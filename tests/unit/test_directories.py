@@ -1,10 +1,12 @@
 """What the kernel tells of directories, and what is merely out of reach."""
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,12 +89,88 @@ def test_a_file_system_that_does_not_answer_is_unknown(monkeypatch: pytest.Monke
     asyncio.run(ask())
 
 
+class Slow:
+    """A file system that does not answer about one directory, until it is told to."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers = threading.Event()
+        self.askers: list[threading.Thread] = []
+        stat = os.stat
+
+        def slow(path: Any, **options: Any) -> os.stat_result:
+            if str(path) == str(directory):
+                self.askers.append(threading.current_thread())
+                self.answers.wait()
+            return stat(path, **options)
+
+        monkeypatch.setattr(os, "stat", slow)
+
+
+def test_one_that_does_not_answer_holds_up_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "PATIENCE", 0.05)
+    here = tmp_path / "here"
+    here.mkdir()
+    slow = Slow(here, monkeypatch)
+
+    async def scenario(watched: Directories, suspicions: Suspicions) -> None:
+        with pytest.raises(TimeoutError):
+            await watched.watch(str(here))
+        assert await watched.look(str(here), None) is Presence.UNKNOWN
+        with pytest.raises(TimeoutError):
+            await watched.watch(str(here))
+        assert str(here) not in watched
+        (asker,) = slow.askers
+        slow.answers.set()
+        await asyncio.to_thread(asker.join)
+        monkeypatch.setattr(directories, "PATIENCE", 5.0)
+        assert await watched.watch(str(here)) == identify(str(here))
+        here.rename(tmp_path / "moved")
+        assert await suspicions.next() == str(here)
+
+    watching(scenario)
+
+
+def test_a_watch_that_is_shared_and_ends_while_it_is_set_is_set_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+
+    async def scenario(watched: Directories, suspicions: Suspicions) -> None:
+        one.mkdir()
+        two.mkdir()
+        begun, goes_on = threading.Event(), threading.Event()
+        begin = watched._begin
+
+        def slowly(directory: str) -> dict[int, str]:
+            watches = begin(directory)
+            if directory == str(two) and not begun.is_set():
+                begun.set()
+                goes_on.wait()
+            return watches
+
+        monkeypatch.setattr(watched, "_begin", slowly)
+        await watched.watch(str(one))
+        watching_two = asyncio.create_task(watched.watch(str(two)))
+        await asyncio.to_thread(begun.wait)
+        watched.forget(str(one))
+        goes_on.set()
+        await watching_two
+        # Whoever works in it keeps it from telling its own end: its parent tells.
+        with contextlib.chdir(two):
+            two.rmdir()
+            assert await suspicions.next() == str(two)
+
+    watching(scenario)
+
+
 def test_its_own_name_in_its_parent_is_what_counts(tmp_path: Path) -> None:
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
         here, sibling = tmp_path / "here", tmp_path / "sibling"
         here.mkdir()
-        watched.watch(str(here))
-        watched.watch(str(here))
+        await watched.watch(str(here))
+        await watched.watch(str(here))
         assert str(here) in watched
         (here / "inside").mkdir()
         sibling.mkdir()
@@ -112,7 +190,7 @@ def test_those_that_share_a_parent_are_told_apart(tmp_path: Path) -> None:
         for path in (one, two):
             path.mkdir(parents=True)
         for path in (one, two):
-            watched.watch(str(path))
+            await watched.watch(str(path))
         one.rmdir()
         assert await suspicions.next() == str(one)
         assert str(two) not in suspicions.all
@@ -124,7 +202,7 @@ def test_those_that_share_a_parent_are_told_apart(tmp_path: Path) -> None:
         await suspicions.next()
         watched.forget(str(two))
         two.mkdir(parents=True)
-        watched.watch(str(two))
+        await watched.watch(str(two))
         two.rmdir()
         assert await suspicions.next() == str(two)
 
@@ -135,7 +213,7 @@ def test_lost_events_and_changed_mounts_make_all_suspect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
-        watched.watch(str(tmp_path))
+        await watched.watch(str(tmp_path))
         lost = [inotify.Event(-1, inotify.OVERFLOW, "")]
         monkeypatch.setattr(watched._inotify, "read", lambda: lost)
         watched._events()
@@ -156,7 +234,7 @@ def test_what_cannot_be_watched_is_no_failure(tmp_path: Path, monkeypatch: pytes
             raise OSError(28, "no more watches")
 
         monkeypatch.setattr(watched._inotify, "add", refuse)
-        watched.watch(str(tmp_path))
+        await watched.watch(str(tmp_path))
         watched.forget(str(tmp_path))
 
     watching(scenario)
@@ -165,13 +243,13 @@ def test_what_cannot_be_watched_is_no_failure(tmp_path: Path, monkeypatch: pytes
 def test_one_that_is_missing_is_waited_for_where_it_would_come(tmp_path: Path) -> None:
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
         missing = tmp_path / "a/b/c"
-        watched.watch(str(missing))
+        await watched.watch(str(missing))
         (tmp_path / "other").mkdir()
         (tmp_path / "a").mkdir()
         assert await suspicions.next() == str(missing)
         assert len(suspicions.all) == 1
         watched.forget(str(missing))
-        watched.watch(str(missing))
+        await watched.watch(str(missing))
         (tmp_path / "a/b").mkdir()
         assert await suspicions.next() == str(missing)
 

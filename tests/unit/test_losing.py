@@ -395,8 +395,9 @@ def test_git_itself_was_killed_while_it_made_one(repo: Path, tmp_path: Path, wor
     git(repo, "commit", "-q", "-m", "slow")
     git(repo, "config", "filter.slow.smudge", f"touch {tmp_path}/reached; sleep 1000")
     plan = planned(repo)
+    worktrees._make_branch(plan)
     adding = subprocess.Popen(
-        ["git", "-C", str(repo), "worktree", "add", "-q", "-b", "fix", plan.directory],
+        ["git", "-C", str(repo), "worktree", "add", "-q", plan.directory, "fix"],
         env={**os.environ, "LC_ALL": "C.UTF-8"},
         start_new_session=True,
     )

@@ -29,6 +29,8 @@ class Life:
         self.commits: set[str] = {git(self.repo, "rev-parse", "HEAD")}
         # What each changed file of a worktree has in it, by workspace.
         self.changed: dict[str, dict[str, str]] = {}
+        # Branches that the person made, and that amux was about to make.
+        self.own: set[str] = set()
         self.count = 0
         self.removed = 0
 
@@ -60,6 +62,37 @@ class Life:
             return
         self.workspaces[key] = made
         self.changed[key] = {}
+
+    def take_the_branch_of_an_add(self, crashes: bool) -> None:
+        """The person makes it just before amux does, or just after amuxd was killed."""
+        key = self.fresh()
+        wish = Wish(str(self.repo))
+        planned = worktrees.planned(Workspace(key, key, "", 1), wish, self.root / "worktrees")
+        git(self.repo, "branch", planned.branch)
+        self.own.add(planned.branch)
+        if crashes:
+            assert not worktrees.recovered(planned)
+            return
+        with pytest.raises(InvalidArgument):
+            worktrees.make(planned, wish)
+
+    def add_two_at_once(self, crashes: bool) -> None:
+        """Both want the same directory, and one has worked in it before the other comes."""
+        stem = self.fresh()
+        wish = Wish(str(self.repo))
+        first, second = (
+            worktrees.planned(Workspace(f"{stem}{key}", name, "", 1), wish, self.root / "worktrees")
+            for key, name in (("a", f"{stem}/x"), ("b", f"{stem}-x"))
+        )
+        made = self.workspaces[first.id] = worktrees.make(first, wish)
+        new = Path(made.directory) / "new"
+        new.write_text(stem)
+        self.changed[first.id] = {"new": stem}
+        if crashes:
+            assert not worktrees.recovered(second)
+            return
+        with pytest.raises(InvalidArgument):
+            worktrees.make(second, wish)
 
     def dirty(self, index: int, name: str) -> None:
         if workspace := self.pick(index):
@@ -171,6 +204,9 @@ class Life:
             for name, text in files.items():
                 assert (Path(self.workspaces[key].directory) / name).read_text() == text
 
+    def every_branch_of_the_person_is_there(self) -> None:
+        assert self.own <= set(git(self.repo, "branch", "--format=%(refname:short)").split())
+
 
 def _crashing(*_: object) -> None:
     raise Crash
@@ -180,6 +216,10 @@ DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
     "add": lambda life, chance: life.add(copies=chance.random() < 0.3),
     "add to a branch": lambda life, chance: life.add(branch=chance.choice(["kept", "new"])),
     "add and crash": lambda life, _: life.add(crashes=True),
+    "add and find the branch made": lambda life, chance: life.take_the_branch_of_an_add(
+        crashes=chance.random() < 0.5
+    ),
+    "add two at once": lambda life, chance: life.add_two_at_once(crashes=chance.random() < 0.5),
     "dirty": lambda life, chance: life.dirty(
         chance.randrange(4), chance.choice(["file0", "new", "dir/new", ".env", "my.log"])
     ),
@@ -197,7 +237,7 @@ DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
         chance.randrange(4), chance.choice(["taken away", "branch"])
     ),
 }
-WEIGHTS = [4, 2, 1, 2, 3, 1, 1, 1, 1, 1, 1, 4, 3, 7, 2]
+WEIGHTS = [4, 2, 1, 1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 4, 3, 7, 2]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -210,4 +250,5 @@ def test_never_lost(tmp_path: Path, seed: int) -> None:
         DOINGS[doing](life, chance)
         life.every_commit_is_reachable()
         life.every_changed_file_is_there()
+        life.every_branch_of_the_person_is_there()
     assert life.removed, done

@@ -1,6 +1,8 @@
 """What becomes of sessions when a directory is out of reach, and when the disk takes no slot back."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from amuxd.supervisor import Supervisor
 from amuxd.watch import Watch
 from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import queue as queue_module
-from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.directories import Directories, Identity, Presence
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Maker
 from amuxd.workspaces.orphans import Orphans, orphan
@@ -59,6 +61,20 @@ class Told:
     def moved(self, entry: Entry, transition: Transition) -> None:
         self.states.append(transition.target)
         self.arrived.set()
+
+
+class Woken:
+    """Whoever waits for a change of a workspace."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+
+    def workspace_appeared(self, workspace: Workspace) -> None: ...
+
+    def workspace_disappeared(self, workspace: Workspace) -> None: ...
+
+    def workspace_changed(self, workspace: Workspace) -> None:
+        self.changed.set()
 
 
 class Rig:
@@ -104,7 +120,7 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
             seen.append((found[0], list(rig.told.states)))
             return found.pop(0) if len(found) > 1 else found[0]
 
-        monkeypatch.setattr(orphans_module, "look_in_time", look)
+        monkeypatch.setattr(Directories, "look", look)
         monkeypatch.setattr(orphans_module, "RETRY_PAUSE", 0)
         entry = await rig.begin()
         orphans = Orphans(rig.runs, rig.workspaces)
@@ -115,6 +131,72 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
         assert entry.state.state is State.ORPHANED
         assert not entry.workspace_exists
         assert rig.workspaces.presence == {"shelf1": Presence.GONE}
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
+def test_a_directory_that_hangs_is_waited_for_by_nobody_and_watched_once_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        shelf = tmp_path / "shelf"
+        shelf.mkdir()
+        loop_thread, threads = threading.current_thread(), set()
+        stat, watch = os.stat, Directories.watch
+        hung: list[str] = []
+
+        def noticing(path: Any, **options: Any) -> os.stat_result:
+            if str(path) == str(shelf):
+                threads.add(threading.current_thread())
+            return stat(path, **options)
+
+        async def hanging(self: Directories, directory: str) -> Identity | None:
+            if len(hung) < 2:
+                hung.append(directory)
+                raise TimeoutError
+            return await watch(self, directory)
+
+        monkeypatch.setattr(os, "stat", noticing)
+        monkeypatch.setattr(Directories, "watch", hanging)
+        monkeypatch.setattr(orphans_module, "RETRY_PAUSE", 0)
+        entry = await rig.begin()
+        orphans = Orphans(rig.runs, rig.workspaces)
+        orphans.begin()
+        woken = Woken()
+        rig.workspaces.listen(woken)
+        while len(hung) < 2 or rig.workspaces.presence["shelf1"] is not Presence.PRESENT:
+            woken.changed.clear()
+            await woken.changed.wait()
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert str(shelf) in orphans._directories
+        assert loop_thread not in threads
+        shelf.rename(tmp_path / "moved")
+        await rig.told.arrived.wait()
+        assert entry.state.state is State.ORPHANED
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
+def test_whoever_is_gone_before_its_directory_is_watched_leaves_nothing_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        (tmp_path / "shelf").mkdir()
+        entry = await rig.begin()
+        watch = Directories.watch
+
+        async def late(self: Directories, directory: str) -> Identity | None:
+            await rig.supervisor.forget(entry)
+            return await watch(self, directory)
+
+        monkeypatch.setattr(Directories, "watch", late)
+        orphans = Orphans(rig.runs, rig.workspaces)
+        orphans.begin()
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert str(tmp_path / "shelf") not in orphans._directories
+        assert rig.workspaces.presence["shelf1"] is Presence.UNKNOWN
         orphans.close()
 
     on(tmp_path, scenario)

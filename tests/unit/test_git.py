@@ -1,0 +1,53 @@
+"""git that is ended because amuxd ends."""
+
+import signal
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from harness.repositories import repository
+from harness.waiting import until
+
+from amuxd import git as git_module
+from amuxd.git import GitFailed, git
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What is stopped stays so.
+    monkeypatch.setattr(git_module, "_stopping", threading.Event())
+    return repository(tmp_path / "code")
+
+
+def work(pool: ThreadPoolExecutor, repo: Path, script: str) -> Future[str]:
+    begun = pool.submit(git, repo, "-c", f"alias.work=!{script}; touch begun; sleep 1000", "work")
+    until((repo / "begun").exists)
+    return begun
+
+
+def test_what_is_at_work_can_clean_up_after_itself(repo: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        working = work(pool, repo, "trap 'touch cleaned; exit 1' TERM")
+        git_module.stop()
+        with pytest.raises(GitFailed):
+            working.result(timeout=5)
+    assert (repo / "cleaned").exists()
+
+
+def test_what_does_not_listen_is_killed(repo: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        working = work(pool, repo, "trap '' TERM")
+        began = time.monotonic()
+        git_module.stop(patience=0.2)
+        with pytest.raises(GitFailed) as failed:
+            working.result(timeout=5)
+    assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
+    assert time.monotonic() - began >= 0.2
+
+
+def test_nothing_begins_any_more(repo: Path) -> None:
+    git_module.stop()
+    with pytest.raises(GitFailed, match="amuxd is stopping"):
+        git(repo, "status")

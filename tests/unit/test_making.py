@@ -1,0 +1,99 @@
+"""Workspaces that are added at the same time, on real git and real files."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from harness.repositories import git, repository
+from standin_host import World, in_world
+
+from amuxd.config import Settings, WorkspaceSettings
+from amuxd.errors import InvalidArgument
+from amuxd.records import Workspace
+from amuxd.workspaces import directories
+from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.making import Asked, Maker
+from amuxd.workspaces.registry import Workspaces
+
+
+def added_at_once(root: Path, *asked: Asked) -> list[Workspace | BaseException]:
+    answers: list[Workspace | BaseException] = []
+
+    async def story(world: World) -> None:
+        ledger = Ledger(root / "state", world.store, "boot")
+        workspaces = Workspaces(world.supervisor, ledger)
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(root / "trees")))
+        maker = Maker(world.runs, workspaces)
+        answers.extend(await asyncio.gather(*map(maker.add, asked), return_exceptions=True))
+        made = [answer for answer in answers if isinstance(answer, Workspace)]
+        assert sorted(made, key=lambda w: w.id) == sorted(workspaces, key=lambda w: w.id) == ledger.load_all()
+        # What was promised while it was made is free again.
+        for workspace in made:
+            await workspaces.forget(workspace)
+            assert not workspaces.whose(workspace.directory)
+
+    asyncio.run(in_world(root / "state", story))
+    return answers
+
+
+def test_two_names_for_one_place_in_one_repository_get_a_place_each(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "code")
+    (repo / "sub").mkdir()
+    wanted = [Asked("feat/x", repository=str(repo)), Asked("feat-x", repository=str(repo / "sub"))]
+    made = [answer for answer in added_at_once(tmp_path, *wanted) if isinstance(answer, Workspace)]
+    assert len({workspace.directory for workspace in made}) == 2
+    for workspace in made:
+        assert git(workspace.directory, "branch", "--show-current") == workspace.name
+
+
+def test_two_repositories_of_one_name_get_a_place_each(tmp_path: Path) -> None:
+    repositories = [repository(tmp_path / f"{where}/code") for where in ("here", "there")]
+    wanted = [
+        Asked(name, repository=str(repo)) for name, repo in zip(("a/b", "a-b"), repositories, strict=True)
+    ]
+    made = [answer for answer in added_at_once(tmp_path, *wanted) if isinstance(answer, Workspace)]
+    assert [workspace.repository for workspace in made] == [str(repo) for repo in repositories]
+    assert len({workspace.directory for workspace in made}) == 2
+
+
+def test_of_those_that_want_one_directory_one_gets_it(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    answers = added_at_once(tmp_path, *(Asked(f"n{number}", path=str(here)) for number in range(4)))
+    refused = [answer for answer in answers if isinstance(answer, InvalidArgument)]
+    (made,) = (answer for answer in answers if isinstance(answer, Workspace))
+    assert [str(error) for error in refused] == [f"{here} is the workspace {made.name} already"] * 3
+
+
+def test_a_directory_that_hangs_is_refused_and_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    real = os.path.realpath
+
+    def hang(path: str) -> str:
+        if path == "/hung":
+            answers.wait()
+        return real(path)
+
+    monkeypatch.setattr(os.path, "realpath", hang)
+    monkeypatch.setattr(directories, "PATIENCE", 2.0)
+    wanted = [Asked(f"n{number}", path="/hung") for number in range(64)]
+    *refused, made = added_at_once(tmp_path, *wanted, Asked("here", path=str(tmp_path)))
+    answers.set()
+    assert {str(error) for error in refused} == {"/hung is out of reach: it does not answer"}
+    assert isinstance(made, Workspace)
+
+
+def test_a_directory_that_may_not_be_looked_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os.path, "realpath", refuse)
+    (refused,) = added_at_once(tmp_path, Asked("here", path="/here"))
+    assert isinstance(refused, InvalidArgument)
+    assert str(refused) == "/here is out of reach: Permission denied"
