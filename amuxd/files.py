@@ -29,6 +29,9 @@ class Unreachable(NotReadable):
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
+    # Newer versions of the lock would make it, and what was removed would be back.
+    if not directory.is_dir():
+        raise StoreError(f"{directory} does not exist")
     try:
         lock = FileLock(str(directory / ".lock"), timeout=LOCK_TIMEOUT)
         lock.acquire(poll_interval=0.01)

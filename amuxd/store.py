@@ -98,7 +98,7 @@ class Store:
     def prepare_run(self, session_id: str, run: int) -> Path:
         directory = self.run_directory(session_id, run)
         with files.disk_errors("begin a run"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_run_directory(directory)
             # Not synced: after a power cut there is no run left that it could belong to.
             token = directory / "token"
             token.touch(mode=0o600)
@@ -139,6 +139,8 @@ class Store:
         except files.Unreachable:
             raise
         except NotReadable as error:
+            if not path.exists() and not (directory / "session.json").exists():
+                raise StoreError("it was removed") from None
             logger.error("session %s goes on from memory: %s", expected.session_id, error)
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 # A link: until the new one is whole, the old one stays where it is as well.
@@ -156,7 +158,7 @@ class Store:
 
     def _write_certificate(self, certificate: Certificate) -> None:
         path = self._certificate_path(certificate.session_id, certificate.run)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_run_directory(path.parent)
         files.replace(path, to_text(certificate))
 
     def remove(self, session_id: str) -> None:
@@ -235,6 +237,12 @@ def _mend_history(directory: Path, state: RunState) -> None:
 
 def _is_told(directory: Path, state: RunState) -> bool:
     return f'"at":{state.state_changed_at},' in files.tail(directory / "history.jsonl")
+
+
+def _make_run_directory(directory: Path) -> None:
+    """In its session's directory, which comes and goes with the session only."""
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _is_session(entry: Path) -> bool:
