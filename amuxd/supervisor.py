@@ -15,6 +15,7 @@ from amuxd import attention
 from amuxd.agents import Agent
 from amuxd.errors import AmuxError, Busy, Internal, InvalidTransition
 from amuxd.files import Locked
+from amuxd.lengths import shortened
 from amuxd.logs import last_lines, size_of
 from amuxd.records import Certificate, HistoryEntry, RunState, Session, certificate_in
 from amuxd.registry import Entry, Registry
@@ -30,6 +31,7 @@ AMUXD = "amuxd"
 
 RETRY_PAUSE = 5.0
 REST, RESTS = 0.1, 10
+LONGEST_REASON = 1024
 
 # One that amuxd only looks away from may still wait when it looks again.
 _MAY_WAIT = {State.RUNNING, State.SUSPENDED}
@@ -142,9 +144,13 @@ class Supervisor:
         self, entry: Entry, transition: Transition, by: str, end: End | None, changes: dict[str, Any]
     ) -> None:
         at = max(now(), entry.state.state_changed_at + 1)
+        # It may quote what was asked for, and goes into a line of the history and of the events socket.
+        transition = replace(transition, reason=shortened(transition.reason, LONGEST_REASON))
         waited = entry.state.attention
         if transition.target in ENDED:
-            changes = {**changes, "end": end or End()}
+            end = end or End()
+            end = replace(end, not_started=shortened(end.not_started, LONGEST_REASON))
+            changes = {**changes, "end": end}
         elif transition.target is State.CREATED:
             changes = {**changes, "end": None}
         if transition.target not in _MAY_WAIT:
