@@ -5,7 +5,7 @@ import logging
 import secrets
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Conflict(StoreError):
     """Somebody else changed the session since it was read."""
 
     def __init__(self, present: RunState) -> None:
-        super().__init__(f"another process made it {present.state}")
+        super().__init__(f"another process changed it, and it is {present.state}")
         self.present = present
 
 
@@ -118,7 +118,7 @@ class Store:
         directory = self.directory(expected.session_id)
         with files.locked(directory), files.disk_errors("be changed"):
             present = self._present(directory, expected)
-            if _standing(present) != _standing(expected):
+            if _written(present) != _written(expected):
                 raise Conflict(present)
             # The state names its own transition and its own end, so what else tells of them must be on disk
             # before the next state only: a full disk may cost the history one line, never two.
@@ -221,6 +221,11 @@ class Store:
             with contextlib.suppress(NotReadable):
                 entries.append(from_text(HistoryEntry, line))
         return entries
+
+
+def _written(state: RunState) -> RunState:
+    """Since when it waits moves on in memory, and is written with whatever is written next."""
+    return replace(state, attention_at=0)
 
 
 def _standing(state: RunState) -> tuple[Any, ...]:

@@ -201,6 +201,25 @@ def test_a_change_on_top_of_somebody_elses_is_refused(store: Store) -> None:
     assert known.state.state is State.STARTING
 
 
+def test_a_change_beside_the_state_is_not_lost_to_another(store: Store) -> None:
+    first = created(store)
+    learned = replace(first, conversation_id="k3")
+    store.change(first, learned, None)
+    with pytest.raises(Conflict) as conflict:
+        store.change(first, replace(first, parked=True), None)
+    assert conflict.value.present == learned
+    assert store.load("abc123") == Known(a_session(), learned, None)
+
+
+def test_a_wait_that_goes_on_in_memory_is_no_conflict(store: Store) -> None:
+    first = created(store)
+    waiting = replace(first, attention="bell", attention_at=5)
+    store.change(first, waiting, None)
+    later = replace(waiting, attention_at=9)
+    store.change(later, replace(later, parked=True), None)
+    assert store.load("abc123") == Known(a_session(), replace(later, parked=True), None)
+
+
 def test_a_history_that_missed_its_last_line_gets_it_from_the_state(store: Store) -> None:
     first = created(store)
     second = replace(moved(first, State.STARTING, 2000), changed_for="test")
@@ -399,7 +418,7 @@ def test_what_is_renamed_has_happened_even_if_the_directory_cannot_be_synced(
 
 def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first = created(store)
-    second = moved(first, State.STARTING, 2000)
+    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
     third = moved(second, State.RUNNING, 3000)
 
     def refuse(*_: object) -> None:
@@ -407,7 +426,7 @@ def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "append", refuse)
-        store.change(first, replace(second, changed_for="test"), a_line(second))
+        store.change(first, second, a_line(second))
         with pytest.raises(StoreError, match="No space left"):
             store.change(second, third, a_line(third))
     store.change(second, third, a_line(third))
