@@ -241,6 +241,9 @@ class Supervisor:
         self.changed(entry, "Reason")
 
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
+        if entry.state.boot_id != self.boot_id:
+            # Numbers of processes mean something else on this boot, and it is named from now on.
+            changes = {"command": None, "server": None, **changes}
         return replace(
             entry.state,
             updated_by=os.getpid(),
