@@ -10,7 +10,7 @@ from amuxd.agents import Agent
 from amuxd.errors import AmuxError
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import last_written
-from amuxd.registry import Entry, NotReadable
+from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import StoreError, Unreadable
@@ -29,7 +29,7 @@ async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
             logger.error(
                 "session %s is left as it is: %s", known.id, known.why, extra={"AMUX_SESSION": known.id}
             )
-            supervisor.registry.not_readable[known.id] = NotReadable(
+            supervisor.registry.not_readable[known.id] = UnreadableSession(
                 known.id, known.name, known.why, known.session, known.run
             )
             continue
