@@ -326,13 +326,14 @@ class Supervisor:
             raise not_written(f"{entry.session.name} stays {entry.state.state}: {error}", error) from error
 
     async def certify(self, entry: Entry) -> None:
-        if entry.certificate is None or entry.certificate.complete:
+        known = entry.certificate
+        if known is None or known.complete:
             return
-        log = self.store.log(entry.id, entry.certificate.run)
+        log = self.store.log(entry.id, known.run)
         if entry.keeps_terminal:
             await self._wait_until_at_rest(log)
         lines = await self.on_disk(last_lines, log)
-        certificate = replace(entry.certificate, last_lines=lines, complete=True)
+        certificate = replace(known, last_lines=lines, complete=True)
         await self._alone(entry, lambda: self._certify(entry, certificate))
 
     async def _certify(self, entry: Entry, certificate: Certificate) -> None:
@@ -342,7 +343,8 @@ class Supervisor:
             logger.error("%s: %s", entry.session.name, error)
             self.spawn(self._certify_later(entry))
         else:
-            entry.certificate = certificate
+            if certificate.run == entry.state.run:
+                entry.certificate = certificate
 
     async def _wait_until_at_rest(self, log: Path) -> None:
         """Where the terminal stays, its log has no end: whatever prints on is not the command any more."""
