@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from amuxd.lengths import shortened
 from amuxd.records import RunState
 
 # Microseconds. What is printed this soon after the call is the question being drawn, not an answer to it.
@@ -97,7 +98,7 @@ def one_line(message: str) -> str:
     """What a program sent, as a line that a file, the bus and a terminal can hold."""
     clean = message.encode(errors="replace").decode()
     line = " ".join("".join(c if c.isprintable() else " " for c in clean).split())
-    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
+    return shortened(line, LONGEST_MESSAGE)
 
 
 def wait_of(state: RunState) -> Wait | None:

@@ -6,6 +6,7 @@ from amuxd.errors import AmuxError
 from amuxd.registry import Entry
 from amuxd.retention import is_over
 from amuxd.runs import Runs
+from amuxd.states import Liveness
 from amuxd.supervisor import now
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,9 @@ async def clean(runs: Runs, dry_run: bool) -> list[str]:
 
 
 def _is_over(runs: Runs, entry: Entry) -> bool:
-    """What somebody looks at is not taken away under him."""
+    """What somebody looks at is not taken away under him, and what may be alive is not ended."""
+    if entry.attached or entry.session_alive is Liveness.UNKNOWN:
+        return False
     state, resumable = entry.state, not entry.why_not_resumable
     retention = runs.settings.retention
-    return not entry.attached and is_over(retention, state.state, resumable, state.state_changed_at, now())
+    return is_over(retention, state.state, resumable, state.state_changed_at, now())

@@ -26,6 +26,8 @@ async def bring_back(runs: Runs) -> None:
 
     async def one(entry: Entry) -> None:
         async with limit, entry.operation:
+            if runs.supervisor.registry.get(entry.id) is not entry:
+                return
             try:
                 await _bring_back(runs, entry)
             except (AmuxError, StoreError) as error:

@@ -13,6 +13,7 @@ from amuxd.records import NotReadable, Record, from_text
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT = 10.0
+BLOCK = 4096
 
 
 class StoreError(Exception):
@@ -29,6 +30,9 @@ class Unreachable(NotReadable):
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
+    # Newer versions of the lock would make it, and what was removed would be back.
+    if not directory.is_dir():
+        raise StoreError(f"{directory} does not exist")
     try:
         lock = FileLock(str(directory / ".lock"), timeout=LOCK_TIMEOUT)
         lock.acquire(poll_interval=0.01)
@@ -70,13 +74,18 @@ def read_text(path: Path) -> str:
         raise NotReadable("it is not UTF-8") from None
 
 
-def tail(path: Path, size: int = 4096) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - size))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+def lines_from_the_end(path: Path) -> Iterator[bytes]:
+    """The last one first; no more of the file is read than is asked for."""
+    with path.open("rb") as file:
+        begun = b""
+        position = file.seek(0, os.SEEK_END)
+        while position:
+            size = min(BLOCK, position)
+            position -= size
+            file.seek(position)
+            begun, *whole = (file.read(size) + begun).split(b"\n")
+            yield from reversed(whole)
+        yield begun
 
 
 def write(path: Path, text: str) -> None:

@@ -7,10 +7,12 @@ import select
 from collections.abc import Awaitable, Callable
 
 from amuxd.errors import AmuxError, Internal, InvalidArgument
+from amuxd.lengths import shortened
 
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 64 * 1024
+LONGEST_MESSAGE = 1024
 # What a reader has not taken yet. One that leaves more is dropped, and asks anew when it is well.
 MOST_UNREAD = 1024 * 1024
 HALF_LINE_DEADLINE = 30.0
@@ -73,7 +75,7 @@ class Peer(asyncio.Protocol):
             self._transport.write(data)
 
     def refuse(self, error: AmuxError) -> None:
-        answer = {"type": "error", "code": error.name, "message": str(error)}
+        answer = {"type": "error", "code": error.name, "message": shortened(str(error), LONGEST_MESSAGE)}
         self.send(json.dumps(answer, ensure_ascii=False).encode(errors="replace") + b"\n")
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from amuxd.agents import Agent
 from amuxd.errors import AmuxError
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import last_written
-from amuxd.registry import Entry, NotReadable
+from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import StoreError, Unreadable
@@ -29,7 +29,7 @@ async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
             logger.error(
                 "session %s is left as it is: %s", known.id, known.why, extra={"AMUX_SESSION": known.id}
             )
-            supervisor.registry.not_readable[known.id] = NotReadable(
+            supervisor.registry.not_readable[known.id] = UnreadableSession(
                 known.id, known.name, known.why, known.session, known.run
             )
             continue
@@ -77,6 +77,9 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
     if state in ENDED or state is State.ARCHIVED:
         incomplete = entry.certificate is not None and not entry.certificate.complete
+        if incomplete and entry.state.boot_id != runs.supervisor.boot_id:
+            # What is left of it is looked for by the numbers of its processes, which are others' by now.
+            await runs.supervisor.amend(entry, command=None, server=None)
         if incomplete and state is State.ORPHANED:
             entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
         elif incomplete or runs.host.has_terminal(entry.id):
@@ -94,10 +97,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         await runs.parking.found(entry)
     elif entry.state.boot_id != runs.supervisor.boot_id:
         end = End(not_started="the machine went down") if state is State.STARTING else End()
-        # Numbers of processes mean something else on this boot.
-        await runs.supervisor.apply(
-            entry, states.MachineWentDown(), AMUXD, end=end, command=None, server=None
-        )
+        await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD, end=end)
         runs.homes.settle_if_ended(entry)
     elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.

@@ -116,7 +116,7 @@ class Entry:
 
 
 @dataclass(eq=False)
-class NotReadable:
+class UnreadableSession:
     """A session whose files this amuxd cannot read, and so never writes: what is seen of it from outside."""
 
     id: str
@@ -149,7 +149,7 @@ class NotReadable:
 class Registry:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self.not_readable: dict[str, NotReadable] = {}
+        self.not_readable: dict[str, UnreadableSession] = {}
         self._names_promised: set[str] = set()
 
     def __iter__(self) -> Iterator[Entry]:
@@ -192,8 +192,8 @@ class Registry:
         held = {e.session.name for e in self if e.state.state is not State.ARCHIVED}
         return held | self._names_promised
 
-    def find(self, word: str) -> Entry | NotReadable:
-        every: dict[str, Entry | NotReadable] = {**self._entries, **self.not_readable}
+    def find(self, word: str) -> Entry | UnreadableSession:
+        every: dict[str, Entry | UnreadableSession] = {**self._entries, **self.not_readable}
         if word in every:
             return every[word]
         named = [e for e in every.values() if _name(e) == word]
@@ -218,15 +218,15 @@ class Registry:
         return [entry.id for entry in self if entry.state.attention]
 
 
-def _name(entry: Entry | NotReadable) -> str:
+def _name(entry: Entry | UnreadableSession) -> str:
     return entry.session.name if isinstance(entry, Entry) else entry.name
 
 
-def _archived(entry: Entry | NotReadable) -> bool:
+def _archived(entry: Entry | UnreadableSession) -> bool:
     return isinstance(entry, Entry) and entry.state.state is State.ARCHIVED
 
 
-def _not_found(word: str, entries: Iterable[Entry | NotReadable]) -> str:
+def _not_found(word: str, entries: Iterable[Entry | UnreadableSession]) -> str:
     if not word:
         return "a session has no empty name"
     words = {w for e in entries for w in (_name(e), e.id)}

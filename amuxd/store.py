@@ -5,7 +5,7 @@ import logging
 import secrets
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Conflict(StoreError):
     """Somebody else changed the session since it was read."""
 
     def __init__(self, present: RunState) -> None:
-        super().__init__(f"another process made it {present.state}")
+        super().__init__(f"another process changed it, and it is {present.state}")
         self.present = present
 
 
@@ -98,7 +98,7 @@ class Store:
     def prepare_run(self, session_id: str, run: int) -> Path:
         directory = self.run_directory(session_id, run)
         with files.disk_errors("begin a run"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_run_directory(directory)
             # Not synced: after a power cut there is no run left that it could belong to.
             token = directory / "token"
             token.touch(mode=0o600)
@@ -118,7 +118,7 @@ class Store:
         directory = self.directory(expected.session_id)
         with files.locked(directory), files.disk_errors("be changed"):
             present = self._present(directory, expected)
-            if _standing(present) != _standing(expected):
+            if _written(present) != _written(expected):
                 raise Conflict(present)
             # The state names its own transition and its own end, so what else tells of them must be on disk
             # before the next state only: a full disk may cost the history one line, never two.
@@ -139,6 +139,8 @@ class Store:
         except files.Unreachable:
             raise
         except NotReadable as error:
+            if not path.exists() and not (directory / "session.json").exists():
+                raise StoreError("it was removed") from None
             logger.error("session %s goes on from memory: %s", expected.session_id, error)
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 # A link: until the new one is whole, the old one stays where it is as well.
@@ -156,7 +158,7 @@ class Store:
 
     def _write_certificate(self, certificate: Certificate) -> None:
         path = self._certificate_path(certificate.session_id, certificate.run)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_run_directory(path.parent)
         files.replace(path, to_text(certificate))
 
     def remove(self, session_id: str) -> None:
@@ -221,6 +223,11 @@ class Store:
         return entries
 
 
+def _written(state: RunState) -> RunState:
+    """Since when it waits moves on in memory, and is written with whatever is written next."""
+    return replace(state, attention_at=0)
+
+
 def _standing(state: RunState) -> tuple[Any, ...]:
     return state.state, state.run, state.state_changed_at
 
@@ -234,7 +241,18 @@ def _mend_history(directory: Path, state: RunState) -> None:
 
 
 def _is_told(directory: Path, state: RunState) -> bool:
-    return f'"at":{state.state_changed_at},' in files.tail(directory / "history.jsonl")
+    """By the last line that can be read: half a line tells of nothing."""
+    with contextlib.suppress(OSError):
+        for line in files.lines_from_the_end(directory / "history.jsonl"):
+            with contextlib.suppress(NotReadable):
+                return from_text(HistoryEntry, line.decode(errors="replace")).at >= state.state_changed_at
+    return False
+
+
+def _make_run_directory(directory: Path) -> None:
+    """In its session's directory, which comes and goes with the session only."""
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _is_session(entry: Path) -> bool:

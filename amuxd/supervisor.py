@@ -15,8 +15,9 @@ from amuxd import attention
 from amuxd.agents import Agent
 from amuxd.errors import AmuxError, Busy, Internal, InvalidTransition
 from amuxd.files import Locked
+from amuxd.lengths import shortened
 from amuxd.logs import last_lines, size_of
-from amuxd.records import HistoryEntry, RunState, Session, certificate_in
+from amuxd.records import Certificate, HistoryEntry, RunState, Session, certificate_in
 from amuxd.registry import Entry, Registry
 from amuxd.scheduling import ask_for_short_turns
 from amuxd.states import ENDED, End, Fact, State, Transition, decide, possible
@@ -30,6 +31,7 @@ AMUXD = "amuxd"
 
 RETRY_PAUSE = 5.0
 REST, RESTS = 0.1, 10
+LONGEST_REASON = 1024
 
 # One that amuxd only looks away from may still wait when it looks again.
 _MAY_WAIT = {State.RUNNING, State.SUSPENDED}
@@ -106,11 +108,19 @@ class Supervisor:
         def means_something() -> bool:
             return run in (None, entry.state.run) and not (unless and unless())
 
-        return await self._wholly(self._apply(entry, fact, by, end, means_something, changes))
+        return await self._alone(entry, lambda: self._apply(entry, fact, by, end, means_something, changes))
 
-    async def _wholly(self, change: Coroutine[Any, Any, Result]) -> Result:
-        """To the end, also if nobody waits for it any more: disk and memory never disagree."""
-        task = asyncio.get_running_loop().create_task(change)
+    async def _alone(self, entry: Entry, change: Callable[[], Coroutine[Any, Any, Result]]) -> Result | None:
+        """To the end, also if nobody waits for it any more: disk and memory never disagree.
+
+        What was on its way while the session was removed must not bring it back.
+        """
+
+        async def in_turn() -> Result | None:
+            async with entry.writing:
+                return await change() if self.registry.get(entry.id) is entry else None
+
+        task = asyncio.get_running_loop().create_task(in_turn())
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
@@ -125,19 +135,22 @@ class Supervisor:
         changes: dict[str, Any],
     ) -> Transition | None:
         last = None
-        async with entry.writing:
-            while means_something() and (transition := decide(entry.situation, fact)):
-                await self._write(entry, transition, by, end, changes)
-                last = transition
+        while means_something() and (transition := decide(entry.situation, fact)):
+            await self._write(entry, transition, by, end, changes)
+            last = transition
         return last
 
     async def _write(
         self, entry: Entry, transition: Transition, by: str, end: End | None, changes: dict[str, Any]
     ) -> None:
         at = max(now(), entry.state.state_changed_at + 1)
+        # It may quote what was asked for, and goes into a line of the history and of the events socket.
+        transition = replace(transition, reason=shortened(transition.reason, LONGEST_REASON))
         waited = entry.state.attention
         if transition.target in ENDED:
-            changes = {**changes, "end": end or End()}
+            end = end or End()
+            end = replace(end, not_started=shortened(end.not_started, LONGEST_REASON))
+            changes = {**changes, "end": end}
         elif transition.target is State.CREATED:
             changes = {**changes, "end": None}
         if transition.target not in _MAY_WAIT:
@@ -178,11 +191,10 @@ class Supervisor:
 
     async def amend(self, entry: Entry, *properties: str, **changes: Any) -> None:
         """Changes what is known of a session beside its state: on disk first, then told."""
-        await self._wholly(self._amend(entry, properties, changes))
+        await self._alone(entry, lambda: self._amend(entry, properties, changes))
 
     async def _amend(self, entry: Entry, properties: tuple[str, ...], changes: dict[str, Any]) -> None:
-        async with entry.writing:
-            await self._replace(entry, changes)
+        await self._replace(entry, changes)
         self.changed(entry, *properties)
 
     async def _replace(self, entry: Entry, changes: dict[str, Any]) -> None:
@@ -196,24 +208,23 @@ class Supervisor:
 
     async def attend(self, entry: Entry, fact: attention.Fact) -> None:
         """Brings about what the fact means for the wait of a session; only one that runs can wait."""
-        await self._wholly(self._attend(entry, fact))
+        await self._alone(entry, lambda: self._attend(entry, fact))
 
     async def _attend(self, entry: Entry, fact: attention.Fact) -> None:
-        async with entry.writing:
-            if entry.state.state is State.SUSPENDED and not isinstance(fact, attention.Died):
-                # Whoever looks at it next hears of it too.
-                return
-            before = attention.wait_of(entry.state)
-            can_wait = entry.state.state is State.RUNNING and not entry.parked
-            after = attention.decide(before, fact) if can_wait else None
-            if after == before:
-                return
-            if before and after and replace(after, since=before.since) == before:
-                # It goes on waiting for the same: nothing to tell, and the next write takes the moment along.
-                entry.state = replace(entry.state, attention_at=after.since)
-                return
-            await self._replace(entry, attention.as_changes(after))
-            self._tell_attention(entry)
+        if entry.state.state is State.SUSPENDED and not isinstance(fact, attention.Died):
+            # Whoever looks at it next hears of it too.
+            return
+        before = attention.wait_of(entry.state)
+        can_wait = entry.state.state is State.RUNNING and not entry.parked
+        after = attention.decide(before, fact) if can_wait else None
+        if after == before:
+            return
+        if before and after and replace(after, since=before.since) == before:
+            # It goes on waiting for the same: nothing to tell, and the next write takes the moment along.
+            entry.state = replace(entry.state, attention_at=after.since)
+            return
+        await self._replace(entry, attention.as_changes(after))
+        self._tell_attention(entry)
 
     def _tell_attention(self, entry: Entry) -> None:
         for listener in self._listeners:
@@ -221,16 +232,18 @@ class Supervisor:
 
     async def explain(self, entry: Entry, state: State, reason: str) -> None:
         """Says anew why a session is still in a state, unless it has left it meanwhile."""
-        await self._wholly(self._explain(entry, state, reason))
+        await self._alone(entry, lambda: self._explain(entry, state, reason))
 
     async def _explain(self, entry: Entry, state: State, reason: str) -> None:
-        async with entry.writing:
-            if entry.state.state is not state or entry.state.reason == reason:
-                return
-            await self._replace(entry, {"reason": reason})
+        if entry.state.state is not state or entry.state.reason == reason:
+            return
+        await self._replace(entry, {"reason": reason})
         self.changed(entry, "Reason")
 
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
+        if entry.state.boot_id != self.boot_id:
+            # Numbers of processes mean something else on this boot, and it is named from now on.
+            changes = {"command": None, "server": None, **changes}
         return replace(
             entry.state,
             updated_by=os.getpid(),
@@ -291,6 +304,9 @@ class Supervisor:
         return entry
 
     async def forget(self, entry: Entry) -> None:
+        await self._alone(entry, lambda: self._forget(entry))
+
+    async def _forget(self, entry: Entry) -> None:
         try:
             await self.on_disk(self.store.remove, entry.id)
         except StoreError as error:
@@ -310,20 +326,25 @@ class Supervisor:
             raise not_written(f"{entry.session.name} stays {entry.state.state}: {error}", error) from error
 
     async def certify(self, entry: Entry) -> None:
-        if entry.certificate is None or entry.certificate.complete:
+        known = entry.certificate
+        if known is None or known.complete:
             return
-        log = self.store.log(entry.id, entry.certificate.run)
+        log = self.store.log(entry.id, known.run)
         if entry.keeps_terminal:
             await self._wait_until_at_rest(log)
         lines = await self.on_disk(last_lines, log)
-        certificate = replace(entry.certificate, last_lines=lines, complete=True)
+        certificate = replace(known, last_lines=lines, complete=True)
+        await self._alone(entry, lambda: self._certify(entry, certificate))
+
+    async def _certify(self, entry: Entry, certificate: Certificate) -> None:
         try:
             await self.on_disk(self.store.certify, certificate)
         except StoreError as error:
             logger.error("%s: %s", entry.session.name, error)
             self.spawn(self._certify_later(entry))
         else:
-            entry.certificate = certificate
+            if certificate.run == entry.state.run:
+                entry.certificate = certificate
 
     async def _wait_until_at_rest(self, log: Path) -> None:
         """Where the terminal stays, its log has no end: whatever prints on is not the command any more."""

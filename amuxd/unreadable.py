@@ -10,7 +10,7 @@ from collections.abc import Callable
 from amuxd import processes
 from amuxd.errors import Internal, InvalidArgument, InvalidTransition, NoSuchSession
 from amuxd.hosts import Host
-from amuxd.registry import NotReadable
+from amuxd.registry import UnreadableSession
 from amuxd.states import Liveness
 from amuxd.store import StoreError
 from amuxd.supervisor import RETRY_PAUSE, Supervisor, not_written
@@ -27,18 +27,18 @@ class Unreadables:
         self.store = supervisor.store
         self._supervisor = supervisor
         self._watch = watch
-        self.changed: Callable[[NotReadable], None] = lambda _: None
-        self.disappeared: Callable[[NotReadable], None] = lambda _: None
+        self.changed: Callable[[UnreadableSession], None] = lambda _: None
+        self.disappeared: Callable[[UnreadableSession], None] = lambda _: None
 
     async def look_at_all(self) -> None:
         await asyncio.gather(*map(self.look, self._supervisor.registry.not_readable.values()))
 
-    async def look(self, session: NotReadable) -> None:
+    async def look(self, session: UnreadableSession) -> None:
         """What lives of it now; the end of that is an event, and looked at again."""
         async with session.looking:
             await self._look(session)
 
-    async def _look(self, session: NotReadable) -> None:
+    async def _look(self, session: UnreadableSession) -> None:
         try:
             members = await self.host.members(session.id)
             home = await self.host.find_in_terminal(session.id) if members else None
@@ -67,14 +67,14 @@ class Unreadables:
                 asyncio.get_running_loop().call_later(LOOK_AGAIN, self._ended, session)
         self.changed(session)
 
-    def _await_end(self, session: NotReadable, fd: int) -> None:
+    def _await_end(self, session: UnreadableSession, fd: int) -> None:
         self._watch.process(fd, lambda: self._ended(session))
 
-    def _ended(self, session: NotReadable) -> None:
+    def _ended(self, session: UnreadableSession) -> None:
         if session.id in self._supervisor.registry.not_readable:
             self._supervisor.spawn(self.look(session))
 
-    def _leave(self, session: NotReadable) -> None:
+    def _leave(self, session: UnreadableSession) -> None:
         if session.home is not None:
             self._watch.forget_process(session.home.command_fd)
             self._watch.forget_process(session.home.server_fd)
@@ -85,7 +85,7 @@ class Unreadables:
             os.close(session.member_fd)
             session.member_fd = -1
 
-    async def stop(self, session: NotReadable, grace: float) -> None:
+    async def stop(self, session: UnreadableSession, grace: float) -> None:
         """As any other, but that nothing is written."""
         async with session.operation:
             await self.look(session)
@@ -120,7 +120,7 @@ class Unreadables:
             os.close(command)
         return True
 
-    def kill(self, session: NotReadable, name: str) -> None:
+    def kill(self, session: UnreadableSession, name: str) -> None:
         number = processes.signal_number(name)
         if number is None:
             raise InvalidArgument(f"there is no signal {name!r}")
@@ -129,7 +129,7 @@ class Unreadables:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(session.home.command_fd, number)
 
-    async def remove(self, session: NotReadable, force: bool) -> None:
+    async def remove(self, session: UnreadableSession, force: bool) -> None:
         async with session.operation:
             if self._supervisor.registry.not_readable.get(session.id) is not session:
                 raise NoSuchSession(f"{session.name} was removed")

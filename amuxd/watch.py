@@ -9,6 +9,7 @@ from pathlib import Path
 
 from amuxd import inotify
 from amuxd.inotify import Inotify
+from amuxd.logs import size_of
 
 # A busy run is looked at once in so many seconds; a quiet one is not looked at.
 BEAT = 1.0
@@ -93,7 +94,7 @@ class Watch:
         with contextlib.suppress(OSError):
             log.watch = self._inotify.add(log.path, _GREW_OR_ROTATED | inotify.ONESHOT)
             self._armed[log.watch] = key
-        if log.watch is None or _size(log.path) != log.size:
+        if log.watch is None or size_of(log.path) != log.size:
             self._turn_busy(key)
 
     def _file_events(self) -> None:
@@ -133,10 +134,3 @@ class Watch:
             self._beat = self._loop.call_later(BEAT, self._on_beat)
         for key in quiet:
             self._arm(key, self._logs[key])
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

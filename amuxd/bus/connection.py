@@ -1,3 +1,5 @@
+"""The connection to the bus: calls, replies, signals and names."""
+
 import asyncio
 import logging
 import os
@@ -7,7 +9,7 @@ from typing import Any
 from dbus_fast import Message, MessageFlag, MessageType
 from dbus_fast.aio import MessageBus
 
-from .messages import (
+from amuxd.bus.messages import (
     DBUS,
     DBUS_ERROR,
     DBUS_PATH,
@@ -22,9 +24,9 @@ from .messages import (
     error_from,
     signal_from,
 )
-from .outbox import Outbox
-from .routes import Routes, Subscription
-from .values import to_python, to_wire
+from amuxd.bus.outbox import Outbox
+from amuxd.bus.routes import Routes, Subscription
+from amuxd.bus.values import to_python, to_wire
 
 __all__ = ["Bus", "BusError", "BusLost", "BusTimeout", "Call", "Match", "NameOwned", "Signal", "Subscription"]
 

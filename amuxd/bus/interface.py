@@ -1,3 +1,5 @@
+"""What an interface has to offer, read from its XML, and the XML that introspection shows."""
+
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

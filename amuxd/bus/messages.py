@@ -1,9 +1,11 @@
+"""Calls, signals and errors, as everybody but the connection knows them."""
+
 from dataclasses import dataclass
 from typing import Any
 
 from dbus_fast import Message, MessageFlag
 
-from .values import to_python
+from amuxd.bus.values import to_python
 
 DBUS = "org.freedesktop.DBus"
 DBUS_PATH = "/org/freedesktop/DBus"

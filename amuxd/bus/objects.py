@@ -19,7 +19,7 @@ from amuxd.cleaning import clean
 from amuxd.errors import InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
 from amuxd.records import Certificate, Workspace
-from amuxd.registry import Entry, NotReadable
+from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, Liveness, State, Transition
 from amuxd.terminals import Terminals
@@ -102,11 +102,11 @@ class Announcer:
         self.changed(entry, "Attention", "AttentionMessage")
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Attention",))
 
-    def unreadable_changed(self, session: NotReadable) -> None:
+    def unreadable_changed(self, session: UnreadableSession) -> None:
         names = ("Reason", "Pid", "SessionAlive", "HostAlive")
         self._server.changed(path_of(session.id), SESSION_INTERFACE, names)
 
-    def unreadable_disappeared(self, session: NotReadable) -> None:
+    def unreadable_disappeared(self, session: UnreadableSession) -> None:
         self._server.unexport(path_of(session.id))
 
     def _totals(self) -> None:
@@ -316,7 +316,7 @@ class NotReadableObject:
 
     interface = SESSION
 
-    def __init__(self, runs: Runs, unreadables: Unreadables, session: NotReadable) -> None:
+    def __init__(self, runs: Runs, unreadables: Unreadables, session: UnreadableSession) -> None:
         self._runs = runs
         self._unreadables = unreadables
         self._session = session

@@ -1,3 +1,5 @@
+"""What is on its way to a bus that may take its time."""
+
 import asyncio
 import socket
 from collections.abc import Callable

@@ -1,14 +1,16 @@
+"""The properties of objects, asked for and told of when they change."""
+
 import asyncio
 import inspect
 import logging
 from collections.abc import Iterable
 
-from .connection import Bus
-from .interface import Property, snake
-from .messages import DBUS_ERROR
-from .standard import PROPERTIES, STANDARD
-from .tree import Implementation, ObjectTree
-from .values import PropertyMap, Variant, to_python, variant
+from amuxd.bus.connection import Bus
+from amuxd.bus.interface import Property, snake
+from amuxd.bus.messages import DBUS_ERROR
+from amuxd.bus.standard import PROPERTIES, STANDARD
+from amuxd.bus.tree import Implementation, ObjectTree
+from amuxd.bus.values import PropertyMap, Variant, to_python, variant
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,10 @@
+"""Which signal goes to whom."""
+
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .messages import Match, Signal
+from amuxd.bus.messages import Match, Signal
 
 logger = logging.getLogger(__name__)
 

@@ -1,3 +1,5 @@
+"""The objects that others can call."""
+
 import asyncio
 import inspect
 import logging
@@ -6,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import AmuxError, Busy, Internal
-from ..paths import MANAGER_PATH
-from .connection import Bus
-from .interface import Interface, Method, introspection, snake
-from .messages import Call
-from .properties import Properties, Refusal, property_map
-from .standard import COMMON, OBJECT_MANAGER, PEER
-from .tree import Implementation, ObjectTree
-from .values import PropertyMap, Typed, to_python
+from amuxd.bus.connection import Bus
+from amuxd.bus.interface import Interface, Method, introspection, snake
+from amuxd.bus.messages import Call
+from amuxd.bus.properties import Properties, Refusal, property_map
+from amuxd.bus.standard import COMMON, OBJECT_MANAGER, PEER
+from amuxd.bus.tree import Implementation, ObjectTree
+from amuxd.bus.values import PropertyMap, Typed, to_python
+from amuxd.errors import AmuxError, Busy, Internal
+from amuxd.paths import MANAGER_PATH
 
 __all__ = ["Implementation", "PropertyMap", "Server", "Typed"]
 

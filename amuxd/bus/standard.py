@@ -1,4 +1,6 @@
-from .interface import parse
+"""The interfaces of the D-Bus specification itself."""
+
+from amuxd.bus.interface import parse
 
 INTROSPECTABLE, PEER, PROPERTIES, OBJECT_MANAGER = parse("""
 <node>

@@ -1,7 +1,9 @@
+"""Which object is where, and what it implements."""
+
 from collections.abc import Iterator
 from typing import Protocol
 
-from .interface import Interface
+from amuxd.bus.interface import Interface
 
 
 class Implementation(Protocol):

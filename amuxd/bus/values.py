@@ -1,3 +1,5 @@
+"""Values on the bus and in Python."""
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

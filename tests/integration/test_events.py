@@ -179,6 +179,21 @@ def test_a_request_that_cannot_be_met_is_refused_and_the_next_one_served(
     subscribe(lines)
 
 
+def test_what_was_asked_for_is_not_quoted_at_any_length(amux: Amux, lines: Lines) -> None:
+    assert len(lines.ask(type="x" * 60_000)["message"]) == 1024
+    subscribe(lines)
+    amux.cli("run", "--", "x" * 100_000, check=False)
+    failed = lines.until(status="failed")[-1]
+    (session,) = amux.sessions().values()
+    assert len(failed["reason"]) == len(session["Reason"]) == 1024
+    assert failed["reason"].startswith("could not start: ")
+    history = amux.state / "sessions" / failed["sessionId"] / "history.jsonl"
+    before = history.read_text()
+    assert max(map(len, before.splitlines())) < 2048
+    amux.restart()
+    assert history.read_text() == before
+
+
 def test_what_cannot_be_reported_or_resumed(amux: Amux, lines: Lines) -> None:
     session = amux.create(["cat"])
     report = {"type": "session.report", "sessionId": session.id, "token": token_of(amux, session)}

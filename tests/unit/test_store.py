@@ -5,11 +5,14 @@ import multiprocessing.synchronize as synchronize
 import os
 import shutil
 import stat
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amuxd import files
 from amuxd.records import Certificate, HistoryEntry, Limits, Process, RunState, Session
@@ -198,6 +201,25 @@ def test_a_change_on_top_of_somebody_elses_is_refused(store: Store) -> None:
     assert known.state.state is State.STARTING
 
 
+def test_a_change_beside_the_state_is_not_lost_to_another(store: Store) -> None:
+    first = created(store)
+    learned = replace(first, conversation_id="k3")
+    store.change(first, learned, None)
+    with pytest.raises(Conflict) as conflict:
+        store.change(first, replace(first, parked=True), None)
+    assert conflict.value.present == learned
+    assert store.load("abc123") == Known(a_session(), learned, None)
+
+
+def test_a_wait_that_goes_on_in_memory_is_no_conflict(store: Store) -> None:
+    first = created(store)
+    waiting = replace(first, attention="bell", attention_at=5)
+    store.change(first, waiting, None)
+    later = replace(waiting, attention_at=9)
+    store.change(later, replace(later, parked=True), None)
+    assert store.load("abc123") == Known(a_session(), replace(later, parked=True), None)
+
+
 def test_a_history_that_missed_its_last_line_gets_it_from_the_state(store: Store) -> None:
     first = created(store)
     second = replace(moved(first, State.STARTING, 2000), changed_for="test")
@@ -206,6 +228,34 @@ def test_a_history_that_missed_its_last_line_gets_it_from_the_state(store: Store
     store.load("abc123")
     store.load("abc123")
     assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
+def test_a_history_line_is_told_once_however_long_it_is(store: Store) -> None:
+    first = created(store)
+    second = replace(moved(first, State.FAILED, 2000), reason="x" * 10_000, changed_for="test")
+    store.change(first, second, a_line(second))
+    store.load("abc123")
+    store.change(second, replace(second, last_checked_at=3), None)
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
+def test_half_the_line_of_the_present_state_is_written_again(store: Store) -> None:
+    first = created(store)
+    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
+    store.change(first, second, None)
+    with (store.directory("abc123") / "history.jsonl").open("a") as file:
+        file.write('{"schema":1,"at":2000,"run"')
+    store.load("abc123")
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
+@given(st.lists(st.binary(max_size=12)), st.integers(1, 20))
+def test_lines_are_read_from_the_end(lines: list[bytes], block: int) -> None:
+    content = b"\n".join(lines)
+    with tempfile.NamedTemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK", block)
+        Path(file.name).write_bytes(content)
+        assert list(files.lines_from_the_end(Path(file.name))) == content.split(b"\n")[::-1]
 
 
 def test_half_a_history_line_costs_only_itself(store: Store) -> None:
@@ -368,7 +418,7 @@ def test_what_is_renamed_has_happened_even_if_the_directory_cannot_be_synced(
 
 def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first = created(store)
-    second = moved(first, State.STARTING, 2000)
+    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
     third = moved(second, State.RUNNING, 3000)
 
     def refuse(*_: object) -> None:
@@ -376,7 +426,7 @@ def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "append", refuse)
-        store.change(first, replace(second, changed_for="test"), a_line(second))
+        store.change(first, second, a_line(second))
         with pytest.raises(StoreError, match="No space left"):
             store.change(second, third, a_line(third))
     store.change(second, third, a_line(third))

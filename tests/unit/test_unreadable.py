@@ -7,7 +7,7 @@ import pytest
 from standin_host import World, in_world
 
 from amuxd.hosts import Home
-from amuxd.registry import NotReadable
+from amuxd.registry import UnreadableSession
 from amuxd.states import Liveness
 from amuxd.unreadable import Unreadables
 
@@ -16,7 +16,7 @@ def test_a_look_that_took_long_does_not_hide_what_came_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(world: World) -> None:
-        session = NotReadable("abc123", "abc123", "spoiled", None, 1)
+        session = UnreadableSession("abc123", "abc123", "spoiled", None, 1)
         world.supervisor.registry.not_readable[session.id] = session
         members = [[2**22 + 1], []]
         asked, answer = asyncio.Event(), asyncio.Event()
