@@ -1,8 +1,10 @@
 """Where live runs are watched: what they print, how they end, and the terminals that outlive them."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -20,6 +22,9 @@ from amuxd.watch import Watch
 logger = logging.getLogger(__name__)
 
 _BEING_ENDED = {State.STOPPING, State.ORPHANED}
+
+# What has lost its terminal is given as long to end by itself as systemd gives it.
+WITHOUT_TERMINAL = 5.0
 
 
 class Homes:
@@ -46,6 +51,7 @@ class Homes:
         entry.ended.clear()
         entry.looked_in_vain = False
         self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
+        self._watch.process(home.server_fd, partial(self._terminal_ended, entry, home))
         log = self._supervisor.store.log(entry.id, entry.state.run)
         self.attending.begin(entry, log)
         self._watch.log(entry.id, log, partial(self._printed, entry))
@@ -68,6 +74,7 @@ class Homes:
             self._watch.forget_directory(directory)
         if entry.home is not None:
             self._watch.forget_process(entry.home.command_fd)
+            self._watch.forget_process(entry.home.server_fd)
             entry.home.close()
             entry.home = None
 
@@ -86,6 +93,19 @@ class Homes:
             return
         entry.ended.set()
         self._supervisor.spawn(self._conclude(entry, home))
+
+    def _terminal_ended(self, entry: Entry, home: Home) -> None:
+        self._supervisor.spawn(self._end_without_terminal(entry, home))
+
+    async def _end_without_terminal(self, entry: Entry, home: Home) -> None:
+        """A command that ignores that its terminal hung up would go on where nobody can see or reach it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WITHOUT_TERMINAL):
+                await entry.ended.wait()
+        # Whoever ends it already does that in its own time.
+        if entry.home is home and entry.state.state not in _BEING_ENDED and not entry.parked:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
 
     def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
         """The command in a shell has ended, and the shell lives on."""
