@@ -5,7 +5,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -134,6 +135,21 @@ class Homes:
         )
         if told or entry.state.state is State.RUNNING:
             self.settle_if_ended(entry)
+        elif self._was_not_stopped(entry, run):
+            self.settle_late(entry, end)
+
+    def settle_late(self, entry: Entry, end: End) -> None:
+        """For an end that comes after the run was told to be over."""
+        if end.known and entry.certificate is not None and not entry.certificate.complete:
+            entry.certificate = replace(entry.certificate, end=end)
+            self._supervisor.changed(entry, "ExitCode", "ExitSignal", "CoreDumped", "OomKilled")
+        self.settle_if_ended(entry)
+
+    def _was_not_stopped(self, entry: Entry, run: int) -> bool:
+        """It was told to have failed while its command lived on, and nobody has left its home yet."""
+        settles = entry.settling is not None and not entry.settling.done()
+        failed = entry.state.state is State.FAILED and entry.state.run == run
+        return failed and entry.home is not None and not settles
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
@@ -145,14 +161,15 @@ class Homes:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
-            await self._host.drain(entry.id, entry.state.run, entry.state.server)
+            await _tried(entry, self._host.drain(entry.id, entry.state.run, entry.state.server))
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave(entry)
         if not entry.keeps_terminal:
             await self.tear_down(entry)
         elif entry.id not in self._open_shells:
-            await self._host.show_end(entry.id, f"Process {entry.state.reason}. Click or press R to restart.")
+            shown = f"Process {entry.state.reason}. Click or press R to restart."
+            await _tried(entry, self._host.show_end(entry.id, shown))
         await self._supervisor.certify(entry)
         self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -230,3 +247,11 @@ class Homes:
 
     def has_open_shell(self, entry: Entry) -> bool:
         return entry.id in self._open_shells
+
+
+async def _tried(entry: Entry, step: Awaitable[None]) -> None:
+    """Nobody settles an end a second time: one step that fails must not cost it the others."""
+    try:
+        await step
+    except Exception:
+        logger.exception("the end of %s is told without a part", entry.session.name)

@@ -272,7 +272,8 @@ class LocalHost:
             if dead == "1" and how:
                 return
             if dead == "1":
-                os.kill(int(server), signal.SIGCHLD)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(server), signal.SIGCHLD)
             await asyncio.sleep(0.05)
 
     def _let_go_of_end(self, session_id: str) -> None:
