@@ -1,9 +1,12 @@
 """Where live runs are watched: what they print, how they end, and the terminals that outlive them."""
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +23,9 @@ from amuxd.watch import Watch
 logger = logging.getLogger(__name__)
 
 _BEING_ENDED = {State.STOPPING, State.ORPHANED}
+
+# What has lost its terminal is given as long to end by itself as systemd gives it.
+WITHOUT_TERMINAL = 5.0
 
 
 class Homes:
@@ -46,6 +52,7 @@ class Homes:
         entry.ended.clear()
         entry.looked_in_vain = False
         self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
+        self._watch.process(home.server_fd, partial(self._terminal_ended, entry, home))
         log = self._supervisor.store.log(entry.id, entry.state.run)
         self.attending.begin(entry, log)
         self._watch.log(entry.id, log, partial(self._printed, entry))
@@ -68,6 +75,7 @@ class Homes:
             self._watch.forget_directory(directory)
         if entry.home is not None:
             self._watch.forget_process(entry.home.command_fd)
+            self._watch.forget_process(entry.home.server_fd)
             entry.home.close()
             entry.home = None
 
@@ -86,6 +94,19 @@ class Homes:
             return
         entry.ended.set()
         self._supervisor.spawn(self._conclude(entry, home))
+
+    def _terminal_ended(self, entry: Entry, home: Home) -> None:
+        self._supervisor.spawn(self._end_without_terminal(entry, home))
+
+    async def _end_without_terminal(self, entry: Entry, home: Home) -> None:
+        """A command that ignores that its terminal hung up would go on where nobody can see or reach it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WITHOUT_TERMINAL):
+                await entry.ended.wait()
+        # Whoever ends it already does that in its own time.
+        if entry.home is home and entry.state.state not in _BEING_ENDED and not entry.parked:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
 
     def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
         """The command in a shell has ended, and the shell lives on."""
@@ -114,6 +135,21 @@ class Homes:
         )
         if told or entry.state.state is State.RUNNING:
             self.settle_if_ended(entry)
+        elif self._was_not_stopped(entry, run):
+            self.settle_late(entry, end)
+
+    def settle_late(self, entry: Entry, end: End) -> None:
+        """For an end that comes after the run was told to be over."""
+        if end.known and entry.certificate is not None and not entry.certificate.complete:
+            entry.certificate = replace(entry.certificate, end=end)
+            self._supervisor.changed(entry, "ExitCode", "ExitSignal", "CoreDumped", "OomKilled")
+        self.settle_if_ended(entry)
+
+    def _was_not_stopped(self, entry: Entry, run: int) -> bool:
+        """It was told to have failed while its command lived on, and nobody has left its home yet."""
+        settles = entry.settling is not None and not entry.settling.done()
+        failed = entry.state.state is State.FAILED and entry.state.run == run
+        return failed and entry.home is not None and not settles
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
@@ -125,14 +161,15 @@ class Homes:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
-            await self._host.drain(entry.id, entry.state.run, entry.state.server)
+            await _tried(entry, self._host.drain(entry.id, entry.state.run, entry.state.server))
         entry.attached = await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave(entry)
         if not entry.keeps_terminal:
             await self.tear_down(entry)
         elif entry.id not in self._open_shells:
-            await self._host.show_end(entry.id, f"Process {entry.state.reason}. Click or press R to restart.")
+            shown = f"Process {entry.state.reason}. Click or press R to restart."
+            await _tried(entry, self._host.show_end(entry.id, shown))
         await self._supervisor.certify(entry)
         self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -210,3 +247,11 @@ class Homes:
 
     def has_open_shell(self, entry: Entry) -> bool:
         return entry.id in self._open_shells
+
+
+async def _tried(entry: Entry, step: Awaitable[None]) -> None:
+    """Nobody settles an end a second time: one step that fails must not cost it the others."""
+    try:
+        await step
+    except Exception:
+        logger.exception("the end of %s is told without a part", entry.session.name)

@@ -213,12 +213,13 @@ class Runs:
 
     async def bring_down(self, entry: Entry) -> None:
         """From stopping to stopped: the command first, then everything that is left."""
-        end = End()
+        end: End | None = None
         try:
-            end = await self.end_processes(entry, self._grace_left(entry))
+            end = await self._end_gently(entry, self._grace_left(entry))
+            end = await self._end_the_rest(entry, end)
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
-            await self.supervisor.apply_surely(entry, states.CouldNotStop(str(error)), AMUXD, end=end)
+            await self._stay_unstopped(entry, str(error), end)
             raise Internal(f"{entry.session.name} could not be stopped: {error}") from error
         self.homes.leave(entry)
         entry.keeps_terminal = False
@@ -228,17 +229,38 @@ class Runs:
         await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
         await self.supervisor.certify(entry)
 
+    async def _stay_unstopped(self, entry: Entry, why: str, end: End | None) -> None:
+        """Its end is certified now if its command has ended, and else when it has."""
+        await self.supervisor.apply_surely(entry, states.CouldNotStop(why), AMUXD, end=end or End())
+        home = entry.home
+        if home is None:
+            self.homes.settle_if_ended(entry)
+        elif entry.ended.is_set():
+            end = end or processes.end_of(home.command_fd, home.command) or End()
+            self.homes.settle_late(entry, end)
+
     async def end_processes(self, entry: Entry, grace: float) -> End:
+        return await self._end_the_rest(entry, await self._end_gently(entry, grace))
+
+    async def _end_gently(self, entry: Entry, grace: float) -> End | None:
+        """How the command ended when it was asked to; None: it did not."""
+        home = entry.home
+        if home is None:
+            return None
+        agent = entry.agent
+        number = signal.Signals[agent.stop_signal] if agent else signal.SIGTERM
+        await self.host.ask_to_end(entry.session, home, number, agent is not None and agent.stop_children)
+        if not await _happens(entry.ended, grace):
+            return None
+        # The terminal may be the only one who knows how, and it goes next.
+        return await self.host.end_of(entry.session, entry.state.run, home)
+
+    async def _end_the_rest(self, entry: Entry, end: End | None) -> End:
         home = entry.home
         if home is None:
             await self.host.tear_down(entry.id)
             return End()
-        agent = entry.agent
-        number = signal.Signals[agent.stop_signal] if agent else signal.SIGTERM
-        await self.host.ask_to_end(entry.session, home, number, agent is not None and agent.stop_children)
-        if await _happens(entry.ended, grace):
-            # The terminal may be the only one who knows how, and it goes next.
-            end = await self.host.end_of(entry.session, entry.state.run, home)
+        if end is not None:
             await self.host.drain(entry.id, entry.state.run, entry.state.server)
             await self.host.tear_down(entry.id)
             return end

@@ -27,7 +27,7 @@ from amuxd.hosts.tmux import (
 )
 from amuxd.logs import take_out_end
 from amuxd.paths import amux_program, ensure_private
-from amuxd.records import Session
+from amuxd.records import Process, Session
 from amuxd.store import Store
 
 # What names the terminal server, among the gates.
@@ -170,8 +170,20 @@ def _write_private(path: Path, text: str) -> None:
 
 def _home(pane: str) -> Home:
     command, server = (processes.identify(int(word)) for word in pane.split())
+    home = hold(command, server)
+    if home is None:
+        raise LaunchRefused("its terminal went away while it was opened")
+    home.memory_kills = memory_kills(home.server)
+    return home
+
+
+def hold(command: Process | None, server: Process | None) -> Home | None:
+    """Both or none."""
     command_fd = processes.open_process(command) if command else None
     server_fd = processes.open_process(server) if server else None
-    if command is None or server is None or command_fd is None or server_fd is None:
-        raise LaunchRefused("its terminal went away while it was opened")
-    return Home(command, server, command_fd, server_fd, memory_kills(server))
+    if command and server and command_fd is not None and server_fd is not None:
+        return Home(command, server, command_fd, server_fd)
+    for fd in (command_fd, server_fd):
+        if fd is not None:
+            os.close(fd)
+    return None

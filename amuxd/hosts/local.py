@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from amuxd.hosts import (
     LaunchRefused,
 )
 from amuxd.hosts.cgroups import memory_kills
-from amuxd.hosts.launcher import Launcher, NotOpened
+from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.surroundings import check, environment_of
@@ -32,12 +33,15 @@ from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
 from amuxd.store import Store
+from amuxd.threads import alone
 
 logger = logging.getLogger(__name__)
 
 # A loaded machine is slow, and slow is not dead.
 PANE_DEADLINE = 30.0
 FIRST_DEADLINE = 8.0
+# Of a file system, which may be on a network.
+CHECK_DEADLINE = 5.0
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
@@ -76,7 +80,14 @@ class LocalHost:
 
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         environment = environment_of(session, self._runtime)
-        await asyncio.to_thread(check, session, environment)
+        try:
+            # A file system that does not answer must not keep a thread that others need.
+            await alone(partial(check, session, environment), CHECK_DEADLINE)
+        except TimeoutError:
+            raise LaunchRefused(
+                f"its directory {session.directory}, or its program, did not answer "
+                f"within {CHECK_DEADLINE:.0f} s"
+            ) from None
         tmux = program()
         if tmux is None:
             raise LaunchRefused("tmux is not installed")
@@ -112,19 +123,27 @@ class LocalHost:
             return await self._gone(session)
         server_fd = processes.open_process(state.server)
         home = Home(state.command, state.server, command_fd, -1 if server_fd is None else server_fd)
-        if processes.is_dying(state.command):
-            # Nobody reaps it while its terminal stands.
-            end = processes.end_of(command_fd, state.command) or End()
+        try:
+            finding = await self._look_into(home, session, state)
+        except BaseException:
             home.close()
+            raise
+        if not isinstance(finding, Alive):
+            home.close()
+        return finding
+
+    async def _look_into(self, home: Home, session: Session, state: RunState) -> Finding:
+        if processes.is_dying(home.command):
+            # Nobody reaps it while its terminal stands.
+            end = processes.end_of(home.command_fd, home.command) or End()
             if end.code == 127 and (refusal := self._refusal(session, state.run)):
                 return Ended(refusal)
-            return Ended(_for_memory(session, end, state.server, state.memory_kills))
-        if server_fd is None:
-            home.close()
+            return Ended(_for_memory(session, end, home.server, state.memory_kills))
+        if home.server_fd < 0:
             gone = await self._gone(session)
             return gone if isinstance(gone, Ended) else Ended(End(terminal_died="while nobody watched"))
-        home.memory_kills = memory_kills(state.server)
-        home.not_enforced = self._enclosure.not_enforced(session.limits, state.server)
+        home.memory_kills = memory_kills(home.server)
+        home.not_enforced = self._enclosure.not_enforced(session.limits, home.server)
         await self._enclosure.watch(session.id)
         return Alive(home)
 
@@ -140,14 +159,7 @@ class LocalHost:
         # The one that keeps the terminal open is the parent of the command, its only child.
         children = processes.children(parent.pid) if parent else []
         command = processes.identify(children[0]) if children else None
-        command_fd = processes.open_process(command) if command else None
-        server_fd = processes.open_process(server) if server else None
-        if command and server and command_fd is not None and server_fd is not None:
-            return Home(command, server, command_fd, server_fd)
-        for fd in (command_fd, server_fd):
-            if fd is not None:
-                os.close(fd)
-        return None
+        return hold(command, server)
 
     async def _gone(self, session: Session) -> Ended | Gone:
         if await self._enclosure.ran_out_of_memory(session.id):
@@ -272,7 +284,8 @@ class LocalHost:
             if dead == "1" and how:
                 return
             if dead == "1":
-                os.kill(int(server), signal.SIGCHLD)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(server), signal.SIGCHLD)
             await asyncio.sleep(0.05)
 
     def _let_go_of_end(self, session_id: str) -> None:

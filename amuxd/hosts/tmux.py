@@ -5,12 +5,15 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import psutil
+
+from amuxd.processes import signal_name
+from amuxd.threads import alone
 
 PANE = "%0"
 DEADLINE = 5.0
@@ -253,11 +256,23 @@ def _failure(message: str) -> Exception:
     return TmuxRefused(message)
 
 
-_libtmux_threads = ThreadPoolExecutor(4, "tmux")
+# Of each terminal that is asked: one that hangs is waited for by one thread, and keeps no other waiting.
+_turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
 
 async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
-    def ask() -> tuple[list[str], list[str]]:
+    turn = _turns.setdefault(socket, asyncio.Lock())
+    try:
+        async with asyncio.timeout(DEADLINE), turn:
+            return await _asked(socket, arguments)
+    except TimeoutError:
+        raise TmuxUnreachable(f"tmux did not answer within {DEADLINE:.0f} s") from None
+    except OSError as error:
+        raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+
+
+async def _asked(socket: Path, arguments: Sequence[str]) -> list[str]:
+    def ask() -> tuple[int, list[str], list[str]]:
         from libtmux import Server
         from libtmux.exc import LibTmuxException
 
@@ -265,19 +280,18 @@ async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
             answer = Server(socket_path=str(socket)).cmd(*arguments)
         except LibTmuxException as error:
             raise TmuxUnreachable(f"tmux could not be run: {error or type(error).__name__}") from error
-        return list(answer.stdout), list(answer.stderr)
+        return answer.returncode, list(answer.stdout), list(answer.stderr)
 
-    asked = asyncio.get_running_loop().run_in_executor(_libtmux_threads, ask)
     try:
-        out, err = await asyncio.wait_for(asyncio.shield(asked), DEADLINE)
-    except TimeoutError:
-        # libtmux has no time limit of its own: without its client the thread is free again.
-        _kill_clients(socket)
-        raise TmuxUnreachable(f"tmux did not answer within {DEADLINE:.0f} s") from None
-    except OSError as error:
-        raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+        code, out, err = await alone(ask)
+    except asyncio.CancelledError:
+        # libtmux has no time limit of its own: its thread ends with its client.
+        await alone(partial(_kill_clients, socket))
+        raise
     if err:
         raise _failure(" ".join(err))
+    if code < 0:
+        raise TmuxUnreachable(f"its client was killed by {signal_name(-code)}")
     return out
 
 

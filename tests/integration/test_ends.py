@@ -349,6 +349,31 @@ def test_the_terminal_server_is_killed_without_systemd(embedded: Embedded) -> No
         assert certified(embedded, events, session, facts) == ["ready"]
 
 
+def test_a_command_that_ignores_that_its_terminal_died(anywhere: Client) -> None:
+    with anywhere.events() as events:
+        session = anywhere.create(["sh", "-c", "trap '' HUP TERM; echo ready; sleep 1000; exit 0"])
+        ready(session)
+        command = session.get("Pid")
+        anywhere.machine.kill(server_of(anywhere, session))
+        facts = ended(session)
+        assert facts["State"] == "failed"
+        assert facts["Reason"].startswith("terminal server died (")
+        assert certified(anywhere, events, session, facts) == ["ready"]
+    with pytest.raises(ProcessLookupError):
+        anywhere.machine.outside_pid(command)
+
+
+def test_a_command_may_take_its_time_to_end_without_its_terminal(embedded: Embedded) -> None:
+    embedded.cli("ls")
+    goodbye = embedded.machine.temporary / "goodbye"
+    script = f"trap 'sleep 1; echo said >{goodbye}; exit 0' HUP; echo ready; while :; do sleep 0.1; done"
+    session = embedded.create(["sh", "-c", script])
+    ready(session)
+    embedded.machine.kill(server_of(embedded, session))
+    assert ended(session)["Reason"].startswith("terminal server died (")
+    assert goodbye.read_text() == "said\n"
+
+
 def test_limits_are_those_of_the_unit(amux_everywhere: Amux) -> None:
     session = amux_everywhere.create(
         ENDLESS, memory_max=64 << 20, memory_high=48 << 20, cpu_quota=150, cpu_weight=50, tasks_max=33

@@ -1,0 +1,77 @@
+"""A terminal server that does not answer is nobody's trouble but its own session's."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from amuxd.hosts import tmux
+from amuxd.hosts.tmux import Terminal, TmuxUnreachable
+
+
+@contextmanager
+def terminal(socket: Path) -> Iterator[tuple[Terminal, int]]:
+    """A real one with a cat in it, and its server's process."""
+    ask = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+    subprocess.run([*ask, "new-session", "-d", "-x", "80", "-y", "24", "cat"], check=True)
+    told = subprocess.run([*ask, "display-message", "-p", "#{pid}"], check=True, capture_output=True)
+    server = int(told.stdout)
+    try:
+        yield Terminal("tmux", socket), server
+    finally:
+        os.kill(server, signal.SIGKILL)
+
+
+@contextmanager
+def stopped(process: int) -> Iterator[None]:
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def clients(socket: Path) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children():
+        # One that ended meanwhile is none.
+        with suppress(psutil.Error):
+            if str(socket) in child.cmdline():
+                found.append(child)
+    return found
+
+
+def test_one_that_hangs_keeps_no_other_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tmux, "DEADLINE", 3.0)
+
+    async def story(hung: Terminal, server: int, healthy: Terminal) -> None:
+        with stopped(server):
+            asked = [asyncio.create_task(hung.send("x", False)) for _ in range(8)]
+            # Each of them has begun.
+            await asyncio.sleep(0)
+            await healthy.send("heard", True)
+            assert not any(task.done() for task in asked)
+            outcomes = await asyncio.gather(*asked, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {TmuxUnreachable}
+            assert {str(outcome) for outcome in outcomes} == {"tmux did not answer within 3 s"}
+            assert not clients(hung.socket)
+        await hung.send("y", True)
+        assert await hung.clients() == 0
+
+    with terminal(tmp_path / "hung") as (hung, server), terminal(tmp_path / "healthy") as (healthy, _):
+        asyncio.run(story(hung, server, healthy))
+
+
+def test_a_client_that_is_killed_has_done_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "tmux"
+    client.write_text("#!/bin/sh\nkill -KILL $$\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(TmuxUnreachable, match="its client was killed by SIGKILL"):
+        asyncio.run(Terminal("tmux", tmp_path / "socket").send("x", False))

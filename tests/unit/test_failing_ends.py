@@ -1,0 +1,101 @@
+"""An end that something fails at is certified all the same, and its home left."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd.errors import Internal
+from amuxd.hosts import StopRefused
+from amuxd.hosts.local import LocalHost
+from amuxd.records import Certificate
+from amuxd.registry import Entry
+from amuxd.states import Liveness, State
+
+DEAF = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
+
+
+async def certified(world: World, entry: Entry) -> Certificate:
+    """As it is on disk, once it is complete."""
+    await world.until(lambda: entry.home is None and entry.certificate and entry.certificate.complete)
+    written = world.store.certificate(entry.id, entry.state.run)
+    assert written is not None
+    assert written == entry.certificate
+    return written
+
+
+@pytest.mark.parametrize("command", [["sleep", "1000"], DEAF])
+def test_a_stop_that_leaves_something_behind(tmp_path: Path, command: list[str]) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, *command)
+        await world.runs.start(entry)
+        if command is DEAF:
+            await world.until(lambda: entry.activity_at)
+        world.host.failing["tear_down"] = StopRefused("its unit does not end (timeout)")
+        with pytest.raises(Internal, match="could not be stopped: its unit does not end"):
+            await world.runs.stop(entry, 5 if command is not DEAF else 0.1)
+        assert entry.state.state is State.FAILED
+        certificate = await certified(world, entry)
+        assert certificate.end.signal == ("SIGKILL" if command is DEAF else "SIGTERM")
+        assert certificate.reason == "could not be stopped: its unit does not end (timeout)"
+        assert entry.session_alive is Liveness.DEAD
+        world.host.failing.clear()
+        await world.runs.restart(entry)
+        assert entry.session_alive is Liveness.ALIVE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_could_not_be_stopped_ends_later(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        world.host.failing["ask_to_end"] = OSError("no")
+        with pytest.raises(Internal, match="could not be stopped: no"):
+            await world.runs.stop(entry, 5)
+        assert entry.state.state is State.FAILED
+        assert entry.session_alive is Liveness.ALIVE
+        assert entry.home is not None
+        os.kill(entry.home.command.pid, signal.SIGINT)
+        assert (await certified(world, entry)).end.signal == "SIGINT"
+        assert entry.session_alive is Liveness.DEAD
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("step", ["drain", "show_end"])
+def test_a_step_of_settling_that_fails_costs_none_of_the_others(tmp_path: Path, step: str) -> None:
+    async def story(world: World) -> None:
+        async def fail(*_: Any) -> None:
+            raise ProcessLookupError(3, "No such process")
+
+        setattr(world.host, step, fail)
+        world.host.clients = 1
+        entry = await world.create(None, "true")
+        await world.runs.start(entry)
+        assert (await certified(world, entry)).end.code == 0
+        assert entry.keeps_terminal
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_a_terminal_server_that_goes_as_it_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it answers then is the last that it says."""
+
+    class Last:
+        answers = ("4194305 1 \n", "4194305 1 3\n")
+
+        def __init__(self) -> None:
+            self._left = list(self.answers)
+
+        async def ask(self, _: str) -> str:
+            return self._left.pop(0)
+
+    last = Last()
+    host = LocalHost.__new__(LocalHost)
+    monkeypatch.setattr(host, "_terminal", lambda _: last)
+    asyncio.run(host._until_shown("abc"))
