@@ -69,7 +69,7 @@ class Events:
     # Peers.
 
     def _new_peer(self) -> Peer:
-        return Peer(self._welcome, self._answer, self._left)
+        return Peer(self._welcome, self._answer, self._left, self._supervisor.spawn)
 
     def _welcome(self, peer: Peer, transport: asyncio.BaseTransport) -> None:
         """Raises what the peer is turned away with."""
@@ -120,8 +120,9 @@ class Events:
             if entry.state.attention:
                 lines.append(encoded(_attention(entry)))
         peer.send(b"".join(lines))
-        peer.stays = True
-        self._subscribers.add(peer)
+        if peer in self._peers:
+            peer.stays = True
+            self._subscribers.add(peer)
 
     async def _report(self, peer: Peer, request: dict[str, Any]) -> None:
         entry = self._session(request)

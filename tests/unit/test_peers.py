@@ -6,11 +6,14 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from standin_host import World, in_world
 
 from amuxd import peers
-from amuxd.events import activated_socket
+from amuxd.events import Events, activated_socket
 from amuxd.peers import Peer
 
 Answer = Callable[[Peer, bytes], Awaitable[None]]
@@ -22,7 +25,7 @@ async def talk(directory: Path, answer: Answer, *sent: bytes) -> list[dict[str, 
     path = directory / "socket"
 
     def new() -> Peer:
-        return Peer(lambda _peer, _transport: None, answer, left.set_result)
+        return Peer(lambda _peer, _transport: None, answer, left.set_result, asyncio.ensure_future)
 
     server = await asyncio.get_running_loop().create_unix_server(new, str(path))
     reader, writer = await asyncio.open_unix_connection(str(path))
@@ -62,7 +65,8 @@ def test_who_sends_a_byte_now_and_then_is_not_waited_for_either(
     async def main() -> bytes:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
-            lambda: Peer(lambda _peer, _transport: None, no_answer, lambda _: None), str(path)
+            lambda: Peer(lambda _peer, _transport: None, no_answer, lambda _: None, asyncio.ensure_future),
+            str(path),
         )
         with socket.socket(socket.AF_UNIX) as client:
             client.setblocking(False)
@@ -87,27 +91,27 @@ def test_a_fault_of_ours_is_answered_too(tmp_path: Path, caplog: pytest.LogCaptu
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_who_leaves_while_it_is_answered_is_not_answered(tmp_path: Path) -> None:
-    cancelled = []
-
+def test_what_was_begun_for_who_left_is_done(tmp_path: Path) -> None:
     async def main() -> None:
         path = tmp_path / "socket"
-        begun, gone = asyncio.Event(), asyncio.Event()
+        begun, gone, may_end, done = (asyncio.Event() for _ in range(4))
 
-        async def slow(_peer: Peer, _line: bytes) -> None:
+        async def slow(peer: Peer, _line: bytes) -> None:
             begun.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(True)
-                raise
-            finally:
-                gone.set()
+            await may_end.wait()
+            peer.send(b"there is nobody to read this\n")
+            done.set()
 
         transports: list[asyncio.BaseTransport] = []
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
-            lambda: Peer(lambda _, transport: transports.append(transport), slow, lambda _: None), str(path)
+            lambda: Peer(
+                lambda _, transport: transports.append(transport),
+                slow,
+                lambda _: gone.set(),
+                asyncio.ensure_future,
+            ),
+            str(path),
         )
         _, writer = await asyncio.open_unix_connection(str(path))
         writer.write(b"{}\n")
@@ -115,11 +119,21 @@ def test_who_leaves_while_it_is_answered_is_not_answered(tmp_path: Path) -> None
         assert isinstance(transports[0], asyncio.Transport)
         transports[0].abort()
         await asyncio.wait_for(gone.wait(), 10)
+        may_end.set()
+        await asyncio.wait_for(done.wait(), 10)
         writer.close()
         server.close()
 
     asyncio.run(main())
-    assert cancelled == [True]
+
+
+def test_who_left_before_its_word_was_read_is_no_subscriber(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        gone = SimpleNamespace(send=lambda _: None, stays=False)
+        await Events(world.runs)._answer(cast(Peer, gone), b'{"type":"subscribe"}')
+        assert not gone.stays
+
+    asyncio.run(in_world(tmp_path, story))
 
 
 def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
