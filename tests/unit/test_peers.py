@@ -6,7 +6,6 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -127,9 +126,17 @@ def test_what_was_begun_for_who_left_is_done(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+class Gone:
+    """One whose connection is no more."""
+
+    stays = False
+
+    def send(self, _data: bytes) -> None: ...
+
+
 def test_who_left_before_its_word_was_read_is_no_subscriber(tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        gone = SimpleNamespace(send=lambda _: None, stays=False)
+        gone = Gone()
         await Events(world.runs)._answer(cast(Peer, gone), b'{"type":"subscribe"}')
         assert not gone.stays
 
