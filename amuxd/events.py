@@ -275,12 +275,12 @@ def activated_socket() -> socket.socket | None:
 
 
 def _bound(path: Path) -> socket.socket:
-    """Whatever is there is a leftover: only one amuxd at a time gets this far."""
+    """Whatever is there is a leftover: only one amuxd at a time gets this far.
+
+    Private before it is listened on is soon enough; the umask is that of the threads as well.
+    """
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        made.bind(str(path))
-    finally:
-        os.umask(before)
+    made.bind(str(path))
+    path.chmod(0o600)
     return made

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -143,6 +144,23 @@ def test_who_left_before_its_word_was_read_is_no_subscriber(tmp_path: Path) -> N
     asyncio.run(in_world(tmp_path, story))
 
 
+def test_the_umask_of_all_threads_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_mask: int) -> int:
+        raise AssertionError("what another thread makes meanwhile gets it as well")
+
+    monkeypatch.setattr(os, "umask", forbidden)
+    path = tmp_path / "socket"
+
+    async def story(world: World) -> None:
+        events = Events(world.runs)
+        await events.listen(path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        events.close()
+        assert not path.exists()
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTEN_FDS", "1")
     monkeypatch.setenv("LISTEN_PID", "1")
@@ -152,8 +170,6 @@ def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.Monke
 def test_a_socket_of_another_kind_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import os
-
     saved = os.dup(3) if os.path.exists("/proc/self/fd/3") else None  # noqa: PTH110
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wrong:
         os.dup2(wrong.fileno(), 3)
