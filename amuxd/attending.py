@@ -166,7 +166,7 @@ class Attending:
         fact: Fact = attention.Works()
         if kind != attention.WORKING:
             fact = attention.Reported(Kind(kind), attention.one_line(message), now())
-        await self._supervisor.attend(entry, fact)
+        await self._decide(entry, fact)
         self._wait_changed(entry)
 
     # What is printed.
@@ -243,10 +243,15 @@ class Attending:
 
     async def _attend(self, entry: Entry, fact: Fact) -> None:
         try:
-            await self._supervisor.attend(entry, fact)
+            await self._decide(entry, fact)
         except StoreError as error:
             logger.error("%s: its attention cannot be written: %s", entry.session.name, error)
         self._wait_changed(entry)
+
+    async def _decide(self, entry: Entry, fact: Fact) -> None:
+        # The time for which it waited was no idle time.
+        entry.used_at = now()
+        await self._supervisor.attend(entry, fact)
 
 
 def _read_mark(mark: Path) -> int | None:

@@ -69,7 +69,7 @@ class Events:
     # Peers.
 
     def _new_peer(self) -> Peer:
-        return Peer(self._welcome, self._answer, self._left)
+        return Peer(self._welcome, self._answer, self._left, self._supervisor.spawn)
 
     def _welcome(self, peer: Peer, transport: asyncio.BaseTransport) -> None:
         """Raises what the peer is turned away with."""
@@ -120,8 +120,9 @@ class Events:
             if entry.state.attention:
                 lines.append(encoded(_attention(entry)))
         peer.send(b"".join(lines))
-        peer.stays = True
-        self._subscribers.add(peer)
+        if peer in self._peers:
+            peer.stays = True
+            self._subscribers.add(peer)
 
     async def _report(self, peer: Peer, request: dict[str, Any]) -> None:
         entry = self._session(request)
@@ -274,12 +275,12 @@ def activated_socket() -> socket.socket | None:
 
 
 def _bound(path: Path) -> socket.socket:
-    """Whatever is there is a leftover: only one amuxd at a time gets this far."""
+    """Whatever is there is a leftover: only one amuxd at a time gets this far.
+
+    Private before it is listened on is soon enough; the umask is that of the threads as well.
+    """
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        made.bind(str(path))
-    finally:
-        os.umask(before)
+    made.bind(str(path))
+    path.chmod(0o600)
     return made

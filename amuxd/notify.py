@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from amuxd import files
 from amuxd.board import ATTENTION, CRITICAL, NORMAL, SUMMARY, URGENCY, Board, Changes, Note
 from amuxd.bus.connection import Bus
 from amuxd.desktop import Desktop
@@ -50,6 +51,8 @@ class Notifier:
         self._later: dict[str, Note] = {}
         self._told_at: dict[str, float] = {}
         self._telling: asyncio.Task[None] | None = None
+        self._is_kept = True
+        self._keeping: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         await self._desktop.begin()
@@ -72,7 +75,7 @@ class Notifier:
 
     def attention_changed(self, entry: Entry) -> None:
         if entry.state.attention and ATTENTION in self.wanted and not entry.attached:
-            self._show(self._board.put(entry.id, _of_attention(entry), time.monotonic()))
+            self._supervisor.spawn(self._tell_of_wait(entry))
         elif self._board.kind(entry.id) == ATTENTION:
             self._show(self._board.take(entry.id))
 
@@ -100,6 +103,17 @@ class Notifier:
         stands = (entry.state.state, entry.state.run) == (transition.target, transition.run)
         if stands and not entry.attached and self._supervisor.registry.get(entry.id) is entry:
             self._show(self._board.put(entry.id, _of_move(entry, lines), time.monotonic()))
+
+    async def _tell_of_wait(self, entry: Entry) -> None:
+        run, kind, message = entry.state.run, entry.state.attention, entry.state.attention_message
+        lines = await self._supervisor.on_disk(last_lines, self._supervisor.store.log(entry.id, run), 1)
+        stands = (entry.state.run, entry.state.attention, entry.state.attention_message) == (
+            run,
+            kind,
+            message,
+        )
+        if stands and not entry.attached and self._supervisor.registry.get(entry.id) is entry:
+            self._show(self._board.put(entry.id, _of_attention(entry, lines), time.monotonic()))
 
     # What is shown: the latest wish for each, one after another, while the server takes its time.
 
@@ -183,12 +197,21 @@ class Notifier:
     # A restart of amuxd must neither repeat a notification nor lose hold of one.
 
     def _keep(self) -> None:
+        self._is_kept = False
+        if self._keeping is None or self._keeping.done():
+            self._keeping = self._supervisor.spawn(self._write_down())
+
+    async def _write_down(self) -> None:
+        while not self._is_kept:
+            self._is_kept = True
+            try:
+                await self._supervisor.on_disk(files.replace, self._kept, self._standing())
+            except OSError as error:
+                logger.warning("which notifications are shown could not be kept: %s", error)
+
+    def _standing(self) -> str:
         alone = {key: [number, self._board.kind(key)] for key, number in self._shown.items()}
-        kept = {"owner": self._desktop.owner, "shown": alone, "together": self._board.members()}
-        try:
-            self._kept.write_text(json.dumps(kept))
-        except OSError as error:
-            logger.warning("which notifications are shown could not be kept: %s", error)
+        return json.dumps({"owner": self._desktop.owner, "shown": alone, "together": self._board.members()})
 
     def _remember(self) -> None:
         try:
@@ -205,17 +228,28 @@ class Notifier:
 
 def _of_move(entry: Entry, lines: list[str]) -> Note:
     kind = entry.state.state.value
-    body = "\n".join(part for part in (entry.state.reason, *lines[-1:]) if part)
     name = entry.session.name
     actions = (_DEFAULT, _ATTACH, _RESUME if entry.resumable else _RESTART, _LOG)
-    return Note(kind, name, f"{name} {_VERBS.get(kind, kind)}", body[:LONGEST_BODY], URGENCY[kind], actions)
+    return Note(
+        kind,
+        name,
+        f"{name} {_VERBS.get(kind, kind)}",
+        _body(entry.state.reason, lines),
+        URGENCY[kind],
+        actions,
+    )
 
 
-def _of_attention(entry: Entry) -> Note:
+def _of_attention(entry: Entry, lines: list[str]) -> Note:
     kind, name = entry.state.attention, entry.session.name
     urgency = CRITICAL if kind in BLOCKED else NORMAL
-    body = entry.state.attention_message[:LONGEST_BODY]
+    body = _body(entry.state.attention_message, lines)
     return Note(ATTENTION, name, f"{name} {_WAITS[kind]}", body, urgency, (_DEFAULT, _ATTACH, _LOG))
+
+
+def _body(told: str, lines: list[str]) -> str:
+    """With the last line printed, where it says something else."""
+    return "\n".join(dict.fromkeys(part for part in (told, *lines[-1:]) if part))[:LONGEST_BODY]
 
 
 _VERBS = {"orphaned": "lost its workspace", "stale": "is stale"}

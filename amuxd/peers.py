@@ -4,7 +4,8 @@ import asyncio
 import json
 import logging
 import select
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from amuxd.errors import AmuxError, Internal, InvalidArgument
 from amuxd.lengths import shortened
@@ -28,12 +29,14 @@ class Peer(asyncio.Protocol):
         welcome: Callable[["Peer", asyncio.BaseTransport], None],
         answer: Callable[["Peer", bytes], Awaitable[None]],
         left: Callable[["Peer"], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._welcome = welcome
         self._answer = answer
         self._left = left
+        self._spawn = spawn
         self._received = bytearray()
-        self._answering: asyncio.Task[None] | None = None
+        self._answering = False
         self._half_line: asyncio.TimerHandle | None = None
         self._ended = False
         # Whether there is something to tell it beside its answers.
@@ -64,14 +67,15 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._stop_waiting()
-        if self._answering is not None:
-            self._answering.cancel()
+        # What it asked for is done to its end: a session is not left half way because nobody waits for it.
         self._left(self)
 
     def send(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
         if self._transport.get_write_buffer_size() > MOST_UNREAD:
             self._transport.abort()
-        elif not self._transport.is_closing():
+        else:
             self._transport.write(data)
 
     def refuse(self, error: AmuxError) -> None:
@@ -84,14 +88,14 @@ class Peer(asyncio.Protocol):
     @property
     def waits(self) -> bool:
         """Nothing that it said is still to be answered, and it asked for nothing that is still to come."""
-        return not self.stays and self._answering is None
+        return not self.stays and not self._answering
 
     def leave(self, error: AmuxError) -> None:
         self.refuse(error)
         self._transport.close()
 
     def _go_on(self) -> None:
-        if self._answering is not None or self._transport.is_closing():
+        if self._answering or self._transport.is_closing():
             return
         line, newline, rest = self._received.partition(b"\n")
         if len(line) > LONGEST_LINE:
@@ -101,7 +105,8 @@ class Peer(asyncio.Protocol):
             self._received = rest
             # What comes meanwhile stays with the kernel.
             self._transport.pause_reading()
-            self._answering = asyncio.get_running_loop().create_task(self._answer_one(bytes(line)))
+            self._answering = True
+            self._spawn(self._answer_one(bytes(line)))
         elif line and self._ended:
             self.leave(Garbage("the last line has no end"))
         elif self._ended:
@@ -122,7 +127,7 @@ class Peer(asyncio.Protocol):
             logger.exception("a request could not be answered")
             self.refuse(Internal("amuxd could not answer; its log says why"))
         finally:
-            self._answering = None
+            self._answering = False
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self._go_on()

@@ -13,7 +13,7 @@ from amuxd.logs import last_written, size_of
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import Liveness
-from amuxd.supervisor import impossible
+from amuxd.supervisor import impossible, now
 
 # An agent that began is ready once it has printed something and then nothing for a moment. Some print
 # for ever, and some nothing at all.
@@ -43,7 +43,7 @@ class Terminals:
             raise impossible(entry, "kill") from None
 
     async def send(self, entry: Entry, text: str, enter: bool) -> None:
-        await self._runs.parking.bring_back(entry)
+        await self._want(entry)
         await self._until_ready(entry)
         await self._ask(entry, "send", self._runs.host.send(entry.id, text, enter))
         await self._runs.homes.attending.typed(entry)
@@ -52,10 +52,15 @@ class Terminals:
         return await self._ask(entry, "capture", self._runs.host.capture(entry.id, lines))
 
     async def attach_command(self, entry: Entry) -> list[str]:
-        await self._runs.parking.bring_back(entry)
+        await self._want(entry)
         if entry.host_alive is not Liveness.ALIVE:
             raise impossible(entry, "attach")
         return self._runs.host.attach_command(entry.id)
+
+    async def _want(self, entry: Entry) -> None:
+        """However long it was left alone: now somebody comes for it, and it is not idle."""
+        entry.used_at = now()
+        await self._runs.parking.bring_back(entry)
 
     async def _until_ready(self, entry: Entry) -> None:
         waking = entry.waking

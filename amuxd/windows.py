@@ -54,13 +54,20 @@ class Windows:
 
 def _terminal(configured: str, environment: Mapping[str, str]) -> list[str]:
     search = environment.get("PATH", os.defpath)
-    given = shlex.split(configured) or _completed(shlex.split(environment.get("TERMINAL", "")))
+    given = _words(configured) or _completed(_words(environment.get("TERMINAL", "")))
     for program, *rest in [given] if given else _KNOWN:
         if found := shutil.which(program, path=search):
             return [found, *rest]
     if given:
         raise LaunchFailed(f"there is no terminal program {given[0]}")
     raise LaunchFailed("no terminal program was found; name one as sessions.terminal in config.toml")
+
+
+def _words(terminal: str) -> list[str]:
+    try:
+        return shlex.split(terminal)
+    except ValueError as error:
+        raise LaunchFailed(f"the terminal {terminal!r} cannot be read: {error}") from error
 
 
 def _completed(terminal: list[str]) -> list[str]:

@@ -84,6 +84,10 @@ _IS_ENDED_PANE = "#{&&:#{==:#{pane_id},%0},#{pane_dead}}"
 _RESTART = 'told=$("$1" restart "$2" 2>&1 >/dev/null); [ $? -eq 4 ] || printf %s "$told"'
 
 
+# Who looks, and all that makes a program draw itself anew: a client resized, a pane split off or zoomed.
+_TOLD = ("client-attached", "client-detached", "window-layout-changed")
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a terminal says of its session, and how it has it restarted."""
@@ -124,8 +128,7 @@ def configuration(environment: Mapping[str, str], attached_marker: Path, shown: 
         "set -g status-left-length 40",
         "set -g status-left " + quote(f" {literal(shown.name)} "),
         "set -g status-right " + quote(" #{?pane_dead,ended,running} | #{prefix} d detaches "),
-        f"set-hook -g client-attached {quote('run-shell -b ' + quote(tell))}",
-        f"set-hook -g client-detached {quote('run-shell -b ' + quote(tell))}",
+        *(f"set-hook -g {hook} {quote('run-shell -b ' + quote(tell))}" for hook in _TOLD),
     ]
     lines += [f"set-environment -gr {name}" for name in _OF_THE_SERVICE]
     lines += [f"set-environment -g {quote(name)} {quote(value)}" for name, value in environment.items()]

@@ -148,6 +148,28 @@ def test_who_comes_to_look_has_not_answered(amux: Amux, events: Events) -> None:
     assert session.get("Attention") == "permission"
 
 
+@pytest.mark.parametrize(("columns", "keys"), [(120, ""), (80, "\x02%")], ids=["resized", "split"])
+def test_who_arranges_their_windows_has_not_answered(
+    amux: Amux, events: Events, columns: int, keys: str
+) -> None:
+    session = script(amux, "trap 'echo drawn anew' WINCH; while :; do read x <&3; done")
+    log = Path(session.get("LogPath"))
+    heard = log.with_name("heard")
+    with amux.terminal("attach", session.id) as terminal:
+        terminal.expect("drawn anew")
+        until(lambda: session.get("Attached") == 1)
+        report(amux, session, "permission", "rm?")
+        told = said(events, "permission")
+        until(lambda: time.monotonic() > told.received + 2.2, timeout=5)
+        before = log.stat().st_size
+        terminal.resize(columns, 24)
+        terminal.type(keys)
+        until(lambda: log.stat().st_size > before)
+        # It marks what it has come to a decision about.
+        until(lambda: int(heard.read_text()) > before)
+        assert session.get("Attention") == "permission"
+
+
 def test_it_goes_on_waiting_across_a_restart_unless_it_printed_meanwhile(amux: Amux) -> None:
     session = script(amux, "while read x <&3; do echo working; done")
     report(amux, session, "permission", "rm?")

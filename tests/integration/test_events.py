@@ -241,6 +241,22 @@ def test_a_conversation_is_resumed_over_the_socket(amux: Amux, lines: Lines) -> 
     assert lines.ask(type="session.resume", sessionId=session.id)["code"] == "InvalidTransition"
 
 
+def test_what_a_front_end_that_leaves_has_asked_for_is_done(amux: Amux) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    session = agents.create()
+    session.send("apples")
+    until(lambda: "heard 1: apples" in session.log())
+    session.stop()
+    with connect(amux) as lines, amux.events() as events:
+        # What it is told, and does not read, tells amuxd that it left.
+        subscribe(lines)
+        lines.send(type="session.resume", sessionId=session.id)
+        events.wait(lambda event: event.member == "SessionStateChanged" and event.body[4] == "starting")
+    session.wait_state("running")
+    until(lambda: "remembering ['apples']" in session.log())
+
+
 GARBAGE = [
     b"hello\n",
     b"[]\n",

@@ -126,6 +126,14 @@ def test_attention_is_told_and_taken_back(amux: Amux, server: Server) -> None:
     server.wait(lambda s: s.withdrawn == [shown.number])
 
 
+def test_a_wait_says_what_was_printed_last(amux: Amux, server: Server) -> None:
+    session = amux.create(["sh", "-c", "echo first; echo 'all of it? [y/N]'; cat >/dev/null"], name="agent")
+    until(lambda: "[y/N]" in session.log())
+    report(amux, session, "permission", "rm -rf /?")
+    [shown] = server.wait(lambda s: s.shown)
+    assert shown.body == "rm -rf /?\nall of it? [y/N]"
+
+
 def test_a_death_takes_the_place_of_a_wait(amux: Amux, server: Server) -> None:
     session = amux.create(["cat"], name="agent")
     report(amux, session, "permission")

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from agent_fixtures import Agents
 from harness.daemon import Amux
 from harness.machine import Machine
 from harness.waiting import until
@@ -117,6 +118,12 @@ def test_it_is_delayed_for_as_long_as_anything_runs(delaying: Logind, amux: Amux
 def test_all_are_suspended_before_it_goes_on_and_run_if_it_is_called_off(
     delaying: Logind, amux: Amux
 ) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    parked = agents.create()
+    parked.send("apples")
+    until(lambda: "heard 1: apples" in parked.log())
+    parked.call("Park")
     sessions = [amux.create(["sleep", "infinity"]) for _ in range(3)]
     pids = [session.get("Pid") for session in sessions]
     until(delaying.is_delayed)
@@ -126,12 +133,14 @@ def test_all_are_suspended_before_it_goes_on_and_run_if_it_is_called_off(
         stored = json.loads((amux.state / "sessions" / session.id / "state.json").read_text())
         assert (stored["state"], stored["reason"]) == ("suspended", "the machine was shut down")
         assert session.get("SessionAlive") == "alive"
+    assert parked.state == "suspended"
     # What ends in between has ended, and is not suspended.
     amux.machine.kill(pids[0])
     sessions[0].wait_state("failed")
     delaying.announce(False)
-    for session in sessions[1:]:
+    for session in [parked, *sessions[1:]]:
         session.wait_state("running")
+    assert parked.get("Parked")
     until(delaying.is_delayed)
     assert [session.get("Pid") for session in sessions[1:]] == pids[1:]
     assert sessions[0].state == "failed"

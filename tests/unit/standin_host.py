@@ -133,6 +133,9 @@ class Changes:
     def changed(self, entry: Entry, *properties: str) -> None:
         self.happened.set()
 
+    def attention_changed(self, entry: Entry) -> None:
+        self.happened.set()
+
 
 class World:
     """A supervisor with real files, and sessions of the agents that the test makes up."""

@@ -2,15 +2,15 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from standin_host import World, in_world
 
+from amuxd import attention, terminals
 from amuxd import supervisor as supervising
-from amuxd import terminals
 from amuxd.agents import Agent, OnExit
 from amuxd.cleaning import clean
 from amuxd.config import Settings
@@ -25,6 +25,8 @@ from amuxd.supervisor import now
 
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
 BRIEF = Agent("brief", ("sleep", "1000"), resume=("sleep", "1000"), park_after=0.05)
+SOON_IDLE = 0.4
+SOON = Agent("soon", ("sleep", "1000"), resume=("sleep", "1000"), park_after=SOON_IDLE)
 STAYING = Agent("staying", ("cat",), resume=("cat",), on_exit=OnExit.STAY)
 
 
@@ -118,6 +120,39 @@ def test_what_is_in_use_is_not_idle(tmp_path: Path, why: str) -> None:
         other = await world.start(BRIEF)
         await world.until(lambda: other.parked)
         assert not entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+async def answer(world: World, entry: Entry) -> None:
+    await terminals.Terminals(world.runs).send(entry, "yes", True)
+
+
+async def go_on_working(world: World, entry: Entry) -> None:
+    await world.runs.homes.attending.reported(entry, "working", "")
+
+
+async def come_to_look(world: World, entry: Entry) -> None:
+    await terminals.Terminals(world.runs).attach_command(entry)
+    await world.supervisor.attend(entry, attention.Typed())
+
+
+@pytest.mark.parametrize("then", [answer, go_on_working, come_to_look])
+def test_the_time_for_which_it_waited_was_no_idle_time(
+    tmp_path: Path, then: Callable[[World, Entry], Coroutine[Any, Any, None]]
+) -> None:
+    async def story(world: World) -> None:
+        waits = await world.start(SOON)
+        waits.waking = None
+        await world.runs.homes.attending.reported(waits, "permission", "may I?")
+        other = await world.start(SOON)
+        await world.until(lambda: other.parked)
+        assert not waits.parked
+        at = now()
+        await then(world, waits)
+        assert not waits.state.attention
+        await world.until(lambda: waits.parked)
+        assert waits.state.parked_at - at >= SOON_IDLE * 1e6
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+from standin_host import World, in_world
 
 from amuxd import peers
-from amuxd.events import activated_socket
+from amuxd.events import Events, activated_socket
 from amuxd.peers import Peer
 
 Answer = Callable[[Peer, bytes], Awaitable[None]]
@@ -22,7 +25,7 @@ async def talk(directory: Path, answer: Answer, *sent: bytes) -> list[dict[str, 
     path = directory / "socket"
 
     def new() -> Peer:
-        return Peer(lambda _peer, _transport: None, answer, left.set_result)
+        return Peer(lambda _peer, _transport: None, answer, left.set_result, asyncio.ensure_future)
 
     server = await asyncio.get_running_loop().create_unix_server(new, str(path))
     reader, writer = await asyncio.open_unix_connection(str(path))
@@ -62,7 +65,8 @@ def test_who_sends_a_byte_now_and_then_is_not_waited_for_either(
     async def main() -> bytes:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
-            lambda: Peer(lambda _peer, _transport: None, no_answer, lambda _: None), str(path)
+            lambda: Peer(lambda _peer, _transport: None, no_answer, lambda _: None, asyncio.ensure_future),
+            str(path),
         )
         with socket.socket(socket.AF_UNIX) as client:
             client.setblocking(False)
@@ -87,27 +91,27 @@ def test_a_fault_of_ours_is_answered_too(tmp_path: Path, caplog: pytest.LogCaptu
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_who_leaves_while_it_is_answered_is_not_answered(tmp_path: Path) -> None:
-    cancelled = []
-
+def test_what_was_begun_for_who_left_is_done(tmp_path: Path) -> None:
     async def main() -> None:
         path = tmp_path / "socket"
-        begun, gone = asyncio.Event(), asyncio.Event()
+        begun, gone, may_end, done = (asyncio.Event() for _ in range(4))
 
-        async def slow(_peer: Peer, _line: bytes) -> None:
+        async def slow(peer: Peer, _line: bytes) -> None:
             begun.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(True)
-                raise
-            finally:
-                gone.set()
+            await may_end.wait()
+            peer.send(b"there is nobody to read this\n")
+            done.set()
 
         transports: list[asyncio.BaseTransport] = []
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(
-            lambda: Peer(lambda _, transport: transports.append(transport), slow, lambda _: None), str(path)
+            lambda: Peer(
+                lambda _, transport: transports.append(transport),
+                slow,
+                lambda _: gone.set(),
+                asyncio.ensure_future,
+            ),
+            str(path),
         )
         _, writer = await asyncio.open_unix_connection(str(path))
         writer.write(b"{}\n")
@@ -115,11 +119,46 @@ def test_who_leaves_while_it_is_answered_is_not_answered(tmp_path: Path) -> None
         assert isinstance(transports[0], asyncio.Transport)
         transports[0].abort()
         await asyncio.wait_for(gone.wait(), 10)
+        may_end.set()
+        await asyncio.wait_for(done.wait(), 10)
         writer.close()
         server.close()
 
     asyncio.run(main())
-    assert cancelled == [True]
+
+
+class Gone:
+    """One whose connection is no more."""
+
+    stays = False
+
+    def send(self, _data: bytes) -> None: ...
+
+
+def test_who_left_before_its_word_was_read_is_no_subscriber(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        gone = Gone()
+        await Events(world.runs)._answer(cast(Peer, gone), b'{"type":"subscribe"}')
+        assert not gone.stays
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_the_umask_of_all_threads_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_mask: int) -> int:
+        raise AssertionError("what another thread makes meanwhile gets it as well")
+
+    monkeypatch.setattr(os, "umask", forbidden)
+    path = tmp_path / "socket"
+
+    async def story(world: World) -> None:
+        events = Events(world.runs)
+        await events.listen(path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        events.close()
+        assert not path.exists()
+
+    asyncio.run(in_world(tmp_path, story))
 
 
 def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +170,6 @@ def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.Monke
 def test_a_socket_of_another_kind_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import os
-
     saved = os.dup(3) if os.path.exists("/proc/self/fd/3") else None  # noqa: PTH110
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wrong:
         os.dup2(wrong.fileno(), 3)

@@ -58,6 +58,11 @@ def test_none_is_said(tmp_path: Path) -> None:
         opened(tmp_path, ["xterm"], "mine -e")
 
 
+def test_one_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(LaunchFailed, match=r"foot -T 'x.* cannot be read"):
+        opened(tmp_path, ["foot"], terminal="foot -T 'x")
+
+
 def test_without_systemd_it_is_a_process_that_nobody_waits_for(tmp_path: Path) -> None:
     done = tmp_path / "done"
 
