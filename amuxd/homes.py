@@ -77,9 +77,9 @@ class Homes:
         self.attending.printed(entry, at)
         self._learning.printed(entry)
 
-    async def learn_conversation(self, entry: Entry, conversation: str) -> None:
+    async def learn_conversation(self, entry: Entry, conversation: str, run: int) -> bool:
         """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
-        await self._learning.learn(entry, conversation)
+        return await self._learning.learn(entry, conversation, run)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
