@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from amuxd import inotify, processes, states
@@ -38,6 +39,7 @@ class Homes:
         self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
+        self._attachments: Path | None = None
 
     def take(self, entry: Entry, home: Home) -> None:
         """Holds on to a live run, and lets its command go."""
@@ -58,6 +60,8 @@ class Homes:
                 logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
             # It may have been written while nobody watched.
             wrote(EXIT_STATUS)
+        if self._attachments is not None:
+            self.watch_attachments(self._attachments)
         self._host.release(entry.id)
         self._supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
 
@@ -185,6 +189,14 @@ class Homes:
             return await self._host.attached(entry.id)
         except (TmuxUnreachable, TmuxRefused):
             return 0
+
+    def watch_attachments(self, directory: Path) -> None:
+        """Again with each run: it may be another directory by now; of the same one the watch is the same."""
+        self._attachments = directory
+        try:
+            self._watch.directory(directory, self.attachment_changed)
+        except OSError as error:
+            logger.error("who attaches may go unnoticed: %s", error)
 
     def attachment_changed(self, session_id: str) -> None:
         if entry := self._supervisor.registry.get(session_id):
