@@ -71,6 +71,11 @@ class Agent:
         return ""
 
 
+def program_of(word: str) -> str:
+    """What a command runs, wherever that lies: hooks and files are of it, however the profile is called."""
+    return word.rpartition("/")[2]
+
+
 @dataclass(frozen=True)
 class Filling:
     """What stands for the placeholders."""
@@ -97,14 +102,14 @@ BUILT_IN: Mapping[str, Agent] = {
             start=("claude", "--session-id", CONVERSATION),
             # Not --continue: with two sessions in a directory that is the other one's conversation.
             resume=("claude", "--resume", CONVERSATION),
-            attention=("PermissionRequest", "permission_prompt", "elicitation_dialog"),
+            attention=("permission", "question", "turn"),
             kept=Kept("CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl"),
         ),
         Agent(
             "codex",
             start=("codex",),
             resume=("codex", "resume", CONVERSATION),
-            attention=("PermissionRequest",),
+            attention=("permission", "question", "turn"),
             kept=Kept("CODEX_HOME", ".codex", f"sessions/*/*/*/rollout-*-{CONVERSATION}.jsonl"),
         ),
         Agent(

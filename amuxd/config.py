@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from amuxd import paths
-from amuxd.agents import BUILT_IN, IDLE_AFTER, Agent, OnExit
+from amuxd import hooks, paths
+from amuxd.agents import BUILT_IN, IDLE_AFTER, Agent, OnExit, program_of
 from amuxd.board import ATTENTION, URGENCY
 from amuxd.errors import InvalidArgument
 from amuxd.quantities import parse_duration, parse_size
@@ -103,11 +103,26 @@ def _agents(section: object) -> dict[str, Agent]:
         values = _section(f"agents.{name}", given, _AGENT)
         if "env" in values:
             values["environment"] = values.pop("env")
-        known = agents.get(name)
-        if known is None and "start" not in values:
-            raise ValueError(f"agents.{name}: a new agent needs start, the command that starts it")
-        agents[name] = replace(known, **values) if known else Agent(name=name, **values)
+        agents[name] = _agent(name, values)
     return agents
+
+
+def _agent(name: str, values: dict[str, Any]) -> Agent:
+    """What is known of a built-in program holds for each profile that runs it."""
+    built_in = BUILT_IN.get(name)
+    if built_in is None and "start" not in values:
+        raise ValueError(f"agents.{name}: a new agent needs start, the command that starts it")
+    start = values["start"] if built_in is None else values.get("start", built_in.start)
+    like = BUILT_IN.get(program_of(start[0]), built_in)
+    if like is None:
+        return Agent(name, **values)
+    # How it is continued is a matter of how it is started, which is the profile's own.
+    resume = built_in.resume if built_in else ()
+    agent = replace(like, **{"name": name, "resume": resume, **values})
+    calls = hooks.calls(program_of(agent.start[0]))
+    if calls and (unknown := sorted(set(agent.attention) - set(calls))):
+        raise ValueError(f"agents.{name}.attention: there is no {unknown[0]!r}: {', '.join(calls)}")
+    return agent
 
 
 def _size(value: object) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from amuxd import hooks
-from amuxd.agents import CONVERSATION, Filling, Kept, fill
+from amuxd.agents import CONVERSATION, Filling, Kept, fill, program_of
 from amuxd.hosts import LaunchRefused
 from amuxd.paths import amux_program
 from amuxd.records import Session
@@ -40,8 +40,9 @@ def plan(entry: Entry, resuming: bool) -> Plan:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
     program, *words = fill(template, _filling(session, conversation, environment))
     # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
-    asked = agent.attention and Path(program).name == agent.name
-    reporting = hooks.arguments(agent.name, amux_program()) if asked else []
+    reporting = []
+    if agent.attention:
+        reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
     command = [program, *reporting, *words, *session.command]
     return Plan(replace(session, command=command, environment=environment), conversation)
 

@@ -132,7 +132,7 @@ class Daemon:
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
-        watch.directory(host.attached_directory, runs.homes.attachment_changed)
+        runs.homes.watch_attachments(host.attached_directory)
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
         for unfinished in await workspaces.load():

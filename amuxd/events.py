@@ -129,15 +129,17 @@ class Events:
         kind, message = _text(request, "kind"), _text(request, "message", "")
         if kind not in attention.REPORTS:
             raise InvalidArgument(f"there is no kind {kind!r}: {', '.join(attention.REPORTS)}")
-        store = self._supervisor.store
-        token = await self._supervisor.on_disk(store.token, entry.id, entry.state.run)
-        if not token or not hmac.compare_digest(token.encode(), _text(request, "token").encode()):
-            raise AccessDenied(f"this token is not that of {entry.session.name}'s present run")
+        run, store = entry.state.run, self._supervisor.store
+        token = await self._supervisor.on_disk(store.token, entry.id, run)
+        known = token and hmac.compare_digest(token.encode(), _text(request, "token").encode())
+        if not known or entry.state.run != run:
+            raise _not_its_token(entry)
         if entry.state.state is not State.RUNNING or entry.parked:
             state = "parked" if entry.parked else entry.state.state
             raise InvalidTransition(f"{entry.session.name} is {state}, and waits for nobody")
         if kind == attention.CONVERSATION:
-            await self._runs.homes.learn_conversation(entry, _conversation(entry, message))
+            if not await self._runs.homes.learn_conversation(entry, _conversation(entry, message), run):
+                raise _not_its_token(entry)
         else:
             await self._runs.homes.attending.reported(entry, kind, message)
         peer.send(encoded({"type": "ok"}))
@@ -243,6 +245,10 @@ def _text(request: dict[str, Any], key: str, default: str | None = None) -> str:
         raise InvalidArgument(f"{key} must be a text")
     # JSON can write down halves of characters that UTF-8 cannot.
     return value.encode(errors="replace").decode()
+
+
+def _not_its_token(entry: Entry) -> AccessDenied:
+    return AccessDenied(f"this token is not that of {entry.session.name}'s present run")
 
 
 def _conversation(entry: Entry, message: str) -> str:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from amuxd import inotify, processes, states
@@ -44,6 +45,7 @@ class Homes:
         self._learning = Learning(supervisor)
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
+        self._attachments: Path | None = None
 
     def take(self, entry: Entry, home: Home) -> None:
         """Holds on to a live run, and lets its command go."""
@@ -65,6 +67,8 @@ class Homes:
                 logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
             # It may have been written while nobody watched.
             wrote(EXIT_STATUS)
+        if self._attachments is not None:
+            self.watch_attachments(self._attachments)
         self._host.release(entry.id)
         self._supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
 
@@ -85,9 +89,9 @@ class Homes:
         self.attending.printed(entry, at)
         self._learning.printed(entry)
 
-    async def learn_conversation(self, entry: Entry, conversation: str) -> None:
+    async def learn_conversation(self, entry: Entry, conversation: str, run: int) -> bool:
         """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
-        await self._learning.learn(entry, conversation)
+        return await self._learning.learn(entry, conversation, run)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
@@ -222,6 +226,14 @@ class Homes:
             return await self._host.attached(entry.id)
         except (TmuxUnreachable, TmuxRefused):
             return 0
+
+    def watch_attachments(self, directory: Path) -> None:
+        """Again with each run: it may be another directory by now; of the same one the watch is the same."""
+        self._attachments = directory
+        try:
+            self._watch.directory(directory, self.attachment_changed)
+        except OSError as error:
+            logger.error("who attaches may go unnoticed: %s", error)
 
     def attachment_changed(self, session_id: str) -> None:
         if entry := self._supervisor.registry.get(session_id):

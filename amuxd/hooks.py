@@ -2,8 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
+
+from amuxd.attention import Kind
 
 # What is reported, by the event of the agent and its matcher.
 _CLAUDE = (
@@ -19,13 +21,42 @@ _CLAUDE = (
     ("SessionStart", "resume", "conversation"),
 )
 _GEMINI = (("Notification", "ToolPermission", "permission"), ("AfterAgent", "", "turn"))
+_CODEX = (
+    ("agent-turn-complete", "turn"),
+    ("approval-requested", "permission"),
+    ("plan-mode-prompt", "question"),
+    ("user-input-requested", "question"),
+)
+_AIDER = (("turn",),)
 _SECONDS = 10
 
+Rows = Collection[tuple[str, ...]]
 
-def arguments(agent: str, amux: str = "amux") -> list[str]:
-    """What the agent's command line gets for one run; empty where it has no such option."""
-    compose = _PER_RUN.get(agent)
-    return compose(amux) if compose else []
+
+def arguments(program: str, amux: str = "amux", attention: Collection[str] | None = None) -> list[str]:
+    """What the agent's command line gets for one run; empty where it has no such option.
+
+    attention: which calls for a person, each by its kind or the agent's own word for it; None for all.
+    """
+    if program not in _PER_RUN:
+        return []
+    rows, compose = _PER_RUN[program]
+    return compose([row for row in rows if _is_wanted(row, attention)], amux)
+
+
+def calls(program: str) -> list[str]:
+    """The words for what the agent calls a person for and can be told to report for one run."""
+    rows, _ = _PER_RUN.get(program, ((), None))
+    return sorted({word for row in rows if _is_call(row) for word in row if word})
+
+
+def _is_wanted(row: tuple[str, ...], attention: Collection[str] | None) -> bool:
+    return attention is None or not _is_call(row) or any(word in attention for word in row)
+
+
+def _is_call(row: tuple[str, ...]) -> bool:
+    """The others tell that a wait is over, or of another conversation."""
+    return row[-1] in set(Kind)
 
 
 def by_hand(agent: str, amux: str = "amux") -> str | None:
@@ -38,22 +69,23 @@ def known() -> list[str]:
     return sorted({*_PER_RUN, *_BY_HAND})
 
 
-def _claude(amux: str) -> list[str]:
-    return ["--settings", json.dumps({"hooks": _events(_CLAUDE, amux)})]
+def _claude(rows: Rows, amux: str) -> list[str]:
+    return ["--settings", json.dumps({"hooks": _events(rows, amux)})]
 
 
-def _codex(amux: str) -> list[str]:
+def _codex(rows: Rows, amux: str) -> list[str]:
     # Hooks given here would have to be trusted by hand first. These two need no trust: a turn's end runs a
     # program, and a request for approval is an OSC 9 in the output, also while the terminal has the focus.
-    return [
-        *("-c", f"notify={json.dumps([amux, 'report', '--hook', 'turn'])}"),
-        *("-c", 'tui.notifications=["approval-requested", "plan-mode-prompt", "user-input-requested"]'),
-        *("-c", 'tui.notification_method="osc9"'),
-        *("-c", 'tui.notification_condition="always"'),
-    ]
+    settings = []
+    if any(kind == "turn" for _, kind in rows):
+        settings.append(f"notify={json.dumps([amux, 'report', '--hook', 'turn'])}")
+    if shown := [event for event, kind in rows if kind != "turn"]:
+        settings.append(f"tui.notifications={json.dumps(shown)}")
+        settings += ['tui.notification_method="osc9"', 'tui.notification_condition="always"']
+    return [word for setting in settings for word in ("-c", setting)]
 
 
-def _aider(amux: str) -> list[str]:
+def _aider(_rows: Rows, amux: str) -> list[str]:
     return [
         "--notifications",
         "--notifications-command",
@@ -87,7 +119,7 @@ export const Amux = async ({{ $ }}) => ({{
 """
 
 
-def _events(rows: tuple[tuple[str, str, str], ...], amux: str, seconds: int = _SECONDS) -> dict[str, Any]:
+def _events(rows: Rows, amux: str, seconds: int = _SECONDS) -> dict[str, Any]:
     events: dict[str, list[dict[str, Any]]] = {}
     for event, matcher, kind in rows:
         command = f"{shlex.quote(amux)} report --hook {kind}"
@@ -96,5 +128,9 @@ def _events(rows: tuple[tuple[str, str, str], ...], amux: str, seconds: int = _S
     return events
 
 
-_PER_RUN: dict[str, Callable[[str], list[str]]] = {"claude": _claude, "codex": _codex, "aider": _aider}
+_PER_RUN: dict[str, tuple[Rows, Callable[[Rows, str], list[str]]]] = {
+    "claude": (_CLAUDE, _claude),
+    "codex": (_CODEX, _codex),
+    "aider": (_AIDER, _aider),
+}
 _BY_HAND: dict[str, Callable[[str], str]] = {"gemini": _gemini, "opencode": _opencode}

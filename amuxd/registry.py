@@ -18,6 +18,8 @@ from amuxd.states import BADGE, Liveness, Situation, State, possible
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
 _ID_LENGTH = 6
+# Less of an id may be a slip of the finger, or a name that is no more.
+LEAST_OF_AN_ID = 3
 _NOT_YET = {State.CREATED, State.STARTING}
 _STATE = attrgetter("state.state")
 
@@ -168,13 +170,19 @@ class Registry:
         return self._entries.get(session_id)
 
     def new_id(self) -> str:
-        return fresh_id({*self._entries, *self.not_readable})
+        return fresh_id({*self._every, *map(_name, self._every.values())})
+
+    @property
+    def _every(self) -> dict[str, Entry | UnreadableSession]:
+        return {**self._entries, **self.not_readable}
 
     def promise_name(self, wanted: str, command: str) -> str:
         """The name is kept for the caller until forget_promise(); without a wish it is the command's."""
         taken = self._taken()
         if wanted:
             check_name(wanted)
+            if wanted in self._every:
+                raise NameTaken(f"{wanted!r} is the id of a session")
             if wanted in taken:
                 raise NameTaken(f"there is a session named {wanted!r} already")
             name = wanted
@@ -190,15 +198,15 @@ class Registry:
 
     def _taken(self) -> set[str]:
         held = {e.session.name for e in self if e.state.state is not State.ARCHIVED}
-        return held | self._names_promised
+        return {*held, *self._names_promised, *self._every}
 
     def find(self, word: str) -> Entry | UnreadableSession:
-        every: dict[str, Entry | UnreadableSession] = {**self._entries, **self.not_readable}
+        every = self._every
         if word in every:
             return every[word]
         named = [e for e in every.values() if _name(e) == word]
         in_use = [e for e in named if not _archived(e)]
-        for candidates in (in_use, named, [e for i, e in every.items() if word and i.startswith(word)]):
+        for candidates in (in_use, named, [e for i, e in every.items() if is_beginning(word, i)]):
             if len(candidates) == 1:
                 return candidates[0]
             if candidates:
@@ -244,6 +252,10 @@ def fresh_id(taken: Collection[str]) -> str:
         fresh = secrets.choice(_LETTERS) + "".join(rest)
         if fresh not in taken:
             return fresh
+
+
+def is_beginning(word: str, of_id: str) -> bool:
+    return len(word) >= LEAST_OF_AN_ID and of_id.startswith(word)
 
 
 def check_name(name: str) -> None:

@@ -191,11 +191,28 @@ class Supervisor:
 
     async def amend(self, entry: Entry, *properties: str, **changes: Any) -> None:
         """Changes what is known of a session beside its state: on disk first, then told."""
-        await self._alone(entry, lambda: self._amend(entry, properties, changes))
+        await self.amend_if(entry, lambda: True, *properties, **changes)
 
-    async def _amend(self, entry: Entry, properties: tuple[str, ...], changes: dict[str, Any]) -> None:
+    async def amend_if(
+        self, entry: Entry, means_something: Callable[[], bool], *properties: str, **changes: Any
+    ) -> bool:
+        """For what was learnt a while ago: asked once nobody else writes any more."""
+        return bool(
+            await self._alone(entry, lambda: self._amend(entry, means_something, properties, changes))
+        )
+
+    async def _amend(
+        self,
+        entry: Entry,
+        means_something: Callable[[], bool],
+        properties: tuple[str, ...],
+        changes: dict[str, Any],
+    ) -> bool:
+        if not means_something():
+            return False
         await self._replace(entry, changes)
         self.changed(entry, *properties)
+        return True
 
     async def _replace(self, entry: Entry, changes: dict[str, Any]) -> None:
         new = self._standing(entry, **changes)

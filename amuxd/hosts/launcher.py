@@ -81,6 +81,7 @@ class Launcher:
             os.close(up)
 
     def _prepare(self, session: Session, run: int, environment: dict[str, str], gates: Path) -> Path:
+        self._layout.make()
         run_directory = self._store.prepare_run(session.id, run)
         # An amuxd that was killed may have left it there, and this run's log may go on.
         take_out_end(run_directory / "output.log")

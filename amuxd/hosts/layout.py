@@ -9,9 +9,16 @@ from amuxd.paths import ensure_private
 
 class Layout:
     def __init__(self, runtime: Path) -> None:
-        self._tmux = ensure_private(runtime / "tmux")
-        self._gates = ensure_private(runtime / "gates")
-        self.attached = ensure_private(runtime / "attached")
+        self._runtime = runtime
+        self._tmux = runtime / "tmux"
+        self._gates = runtime / "gates"
+        self.attached = runtime / "attached"
+        self.make()
+
+    def make(self) -> None:
+        """Again before each launch: who tidies a runtime directory may take them away under a live amuxd."""
+        for directory in (self._runtime, self._tmux, self._gates, self.attached):
+            ensure_private(directory)
 
     def socket(self, session_id: str) -> Path:
         return self._tmux / f"{session_id}.sock"

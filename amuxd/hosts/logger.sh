@@ -21,6 +21,11 @@ while :; do
     if dd bs="$block" count="$blocks" 2>/dev/null >>"$log"; then
         after=$(size)
         [ "$after" -gt "$before" ] || exit 0
+    elif [ $? -gt 128 ]; then
+        # Somebody killed dd. Whoever kills the whole session is about to kill this script as well.
+        sleep 0.1
+        printf '\r\n[amux: what takes down the output was killed, some of it may be missing here]\r\n' >>"$log"
+        after=$(size)
     else
         # A full disk, or one that cannot be written now. What dd held is lost, and the log says so; what comes
         # next waits in the terminal's own buffer until there is room for a good deal of it.

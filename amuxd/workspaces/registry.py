@@ -10,7 +10,7 @@ from typing import Protocol
 from amuxd.errors import Ambiguous, Internal, InvalidArgument, NameTaken, NoSuchWorkspace, WorkspaceBusy
 from amuxd.files import StoreError
 from amuxd.records import Place, Workspace
-from amuxd.registry import Entry, check_name, fresh_id
+from amuxd.registry import Entry, check_name, fresh_id, is_beginning
 from amuxd.states import State
 from amuxd.supervisor import Supervisor
 from amuxd.workspaces import slots
@@ -77,7 +77,7 @@ class Workspaces:
         if word in self._known:
             return self._known[word]
         named = [w for w in self if w.name == word]
-        for candidates in (named, [w for w in self if word and w.id.startswith(word)]):
+        for candidates in (named, [w for w in self if is_beginning(word, w.id)]):
             if len(candidates) == 1:
                 return candidates[0]
             if candidates:
@@ -89,12 +89,18 @@ class Workspaces:
         )
 
     def new_id(self) -> str:
-        return fresh_id({*self._known, *self._not_readable})
+        return fresh_id({*self._ids, *(w.name for w in self)})
+
+    @property
+    def _ids(self) -> set[str]:
+        return {*self._known, *self._not_readable}
 
     @contextlib.contextmanager
     def promised(self, name: str) -> Iterator[None]:
         """Keeps the name for the caller while what bears it is made."""
         check_name(name)
+        if name in self._ids:
+            raise NameTaken(f"{name!r} is the id of a workspace")
         if name in self._names_promised or any(w.name == name for w in self):
             raise NameTaken(f"there is a workspace named {name!r} already")
         self._names_promised.add(name)

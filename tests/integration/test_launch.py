@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from harness.client import Client
 from harness.daemon import Amux
 from harness.waiting import until
 
@@ -142,3 +143,36 @@ def test_the_first_process_of_the_two_of_a_daemon_is_not_taken_for_it(amux_every
         assert "ready" in session.log()
         assert not [line for line in amux.journal() if "opened again" in line["MESSAGE"]]
         session.call("Stop", "a{sv}", {})
+
+
+@pytest.mark.parametrize("where", ["amux", "embedded"])
+def test_directories_that_were_swept_away_are_made_again(request: pytest.FixtureRequest, where: str) -> None:
+    amux = request.getfixturevalue(where)
+    assert isinstance(amux, Client)
+    amux.cli("ls")
+    for name in ("tmux", "gates", "attached"):
+        shutil.rmtree(amux.machine.outside(amux.runtime / name))
+    session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"])
+    session.wait_state("running")
+    until(lambda: "ready" in session.log())
+    # And amuxd hears again of who comes and goes.
+    with amux.terminal("attach", session.id):
+        until(lambda: session.get("Attached") == 1)
+    until(lambda: session.get("Attached") == 0)
+    session.stop()
+
+
+def test_a_runtime_directory_that_was_swept_away_is_made_again_for_its_user_alone(
+    tmp_path: Path, session: Session
+) -> None:
+    async def main() -> None:
+        async with a_host(tmp_path, session) as host:
+            shutil.rmtree(tmp_path / "run")
+            home = await host.launch(session, 1, keep_terminal=False)
+            home.close()
+        made = [tmp_path / "run", *(tmp_path / "run").iterdir()]
+        assert {path.name: path.stat().st_mode & 0o777 for path in made} == dict.fromkeys(
+            ("run", "tmux", "gates", "attached"), 0o700
+        )
+
+    asyncio.run(main())

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
@@ -163,3 +164,24 @@ def test_activity_goes_on_across_a_rotation(amux: Amux) -> None:
     until(lambda: "little" in session.log())
     after = until(lambda: session.get("LastActivityUSec") > before[0] and session.get("LastActivityHash"))
     assert after != before[1]
+
+
+def test_a_copier_that_is_killed_is_not_taken_for_a_full_disk(anywhere: Client) -> None:
+    session = anywhere.create(["sh", "-c", "stty -echo; while read -r word; do echo $word; done"])
+    session.send("one")
+    until(lambda: "one" in session.log())
+    path = str(log(session))
+
+    def copies(process: psutil.Process) -> bool:
+        parent = process.parent()
+        return process.name() == "dd" and parent is not None and path in parent.cmdline()
+
+    [copier] = filter(copies, anywhere.machine.processes())
+    copier.kill()
+    killed = "[amux: what takes down the output was killed, some of it may be missing here]"
+    until(lambda: killed in session.log())
+    session.send("two")
+    until(lambda: "two" in session.log())
+    assert session.log().replace("\r", "").split("\n") == ["one", "", killed, "two", ""]
+    session.stop()
+    assert session.log().count("[amux") == 1

@@ -372,6 +372,7 @@ def test_environment_and_arguments_reach_the_command_as_they_are(anywhere: Clien
     assert told["tty"].startswith("/dev/pts/")
     own = {"INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "LISTEN_PID", "MANAGERPID", "NOTIFY_SOCKET"}
     own |= {"SYSTEMD_EXEC_PID", "WATCHDOG_USEC", "WATCHDOG_PID", "MEMORY_PRESSURE_WATCH", "LISTEN_FDNAMES"}
+    own |= {"PIDFILE"}
     assert not own & set(told["env"])
     session.stop(grace=1)
 

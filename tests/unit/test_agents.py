@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amuxd import conversations, hooks
+from amuxd import config, conversations, hooks
 from amuxd.agents import BUILT_IN, CONVERSATION, PLACEHOLDERS, Agent, Filling, OnExit, fill
 from amuxd.hosts import LaunchRefused
 from amuxd.paths import amux_program
@@ -95,6 +95,29 @@ def test_a_conversation_that_has_begun_goes_on(
 def test_a_wrapper_is_not_given_what_only_the_agent_understands() -> None:
     wrapped = replace(BUILT_IN["claude"], start=("/opt/wrap", "claude"))
     assert command_as_given(entry(wrapped)) == ["/opt/wrap", "claude", "--model", "x"]
+
+
+def test_a_profile_that_runs_claude_reports_as_claude_does(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    start = ["/opt/bin/claude", "--model", "opus", "--session-id", CONVERSATION]
+    file.write_text(f'[agents.reviewer]\nstart = {start}\nresume = ["claude", "--resume", "{CONVERSATION}"]')
+    reviewer = config.load(file).agents["reviewer"]
+    words = conversations.plan(entry(reviewer, ID), False).session.command
+    assert words[1:3] == hooks.arguments("claude", amux_program())
+    assert words[3:6] == ["--model", "opus", "--session-id"]
+    # Nothing was said yet, and there is nothing of it to be continued.
+    nowhere = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    subject = entry(reviewer, ID)
+    subject.session = replace(subject.session, environment=nowhere)
+    assert conversations.plan(subject, True).session.command[-3:] == [ID, "--model", "x"]
+
+
+def test_only_what_the_profile_names_is_reported() -> None:
+    named = replace(BUILT_IN["claude"], attention=("elicitation_dialog",))
+    words = conversations.plan(entry(named), False).session.command
+    assert words[1:3] == hooks.arguments("claude", amux_program(), ["elicitation_dialog"])
+    silent = replace(BUILT_IN["claude"], attention=())
+    assert conversations.plan(entry(silent), False).session.command[1] == "--session-id"
 
 
 def command_as_given(subject: Entry) -> list[str]:

@@ -1,5 +1,6 @@
 """The configuration: what it may say, and what is refused with the place named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,9 +60,32 @@ def test_what_can_be_set(tmp_path: Path) -> None:
     assert BUILT_IN["claude"].on_exit is OnExit.COMPLETE
 
 
+def test_a_profile_is_like_the_built_in_one_whose_program_it_runs(tmp_path: Path) -> None:
+    agents = settings(
+        tmp_path,
+        """
+        [agents.reviewer]
+        start = ["/opt/claude", "--model", "opus"]
+        attention = ["permission", "Stop"]
+        [agents.star]
+        start = ["gemini"]
+        stop_grace = 3
+        [agents.codex]
+        start = ["/opt/wrapper", "codex"]
+        """,
+    ).agents
+    reviewer, star = agents["reviewer"], agents["star"]
+    assert (reviewer.name, reviewer.kept, reviewer.resume) == ("reviewer", BUILT_IN["claude"].kept, ())
+    assert reviewer.attention == ("permission", "Stop")
+    assert (star.stop_children, star.stop_grace, star.kept) == (True, 3, BUILT_IN["gemini"].kept)
+    assert agents["codex"] == replace(BUILT_IN["codex"], start=("/opt/wrapper", "codex"))
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("[agents.claude]\nattention = ['turns']", "agents.claude.attention: there is no 'turns': Notif"),
+        ("[agents.x]\nstart = ['codex']\nattention = ['Stop']", "agents.x.attention: there is no 'Stop'"),
         ("[", "cannot be read"),
         ("[nothing]", r"there is no section \[nothing\]"),
         ("sessions = 1", "sessions must be a section"),

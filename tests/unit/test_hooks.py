@@ -31,6 +31,36 @@ def test_codex_gets_settings_that_are_toml() -> None:
     assert settings["tui"]["notification_method"] == "osc9"
 
 
+@pytest.mark.parametrize(
+    ("attention", "calls"),
+    [
+        (["elicitation_dialog"], {"elicitation_dialog"}),
+        (["permission"], {"PermissionRequest", "permission_prompt"}),
+        (["Stop", "question"], {"Stop", "elicitation_dialog"}),
+        ([], set()),
+    ],
+)
+def test_claude_reports_the_calls_that_are_wanted_and_always_what_is_none(
+    attention: list[str], calls: set[str]
+) -> None:
+    events = json.loads(hooks.arguments("claude", "amux", attention)[1])["hooks"]
+    told = {group.get("matcher", event) for event, groups in events.items() for group in groups}
+    assert told == {*calls, "UserPromptSubmit", "clear", "compact", "resume"}
+
+
+@pytest.mark.parametrize(
+    ("attention", "keys", "shown"),
+    [
+        (["turn"], ["notify"], []),
+        (["question"], ["tui"], ["plan-mode-prompt", "user-input-requested"]),
+        (["approval-requested", "turn"], ["notify", "tui"], ["approval-requested"]),
+    ],
+)
+def test_codex_tells_of_what_is_wanted(attention: list[str], keys: list[str], shown: list[str]) -> None:
+    settings = tomllib.loads("\n".join(hooks.arguments("codex", "amux", attention)[1::2]))
+    assert (sorted(settings), settings.get("tui", {}).get("notifications", [])) == (keys, shown)
+
+
 @pytest.mark.parametrize("agent", ["gemini", "opencode"])
 def test_what_a_person_puts_somewhere_names_the_place(agent: str) -> None:
     assert hooks.arguments(agent) == []
@@ -41,6 +71,6 @@ def test_what_a_person_puts_somewhere_names_the_place(agent: str) -> None:
 
 
 def test_an_agent_that_nobody_knows() -> None:
-    assert hooks.arguments("nobody") == []
+    assert hooks.arguments("nobody") == hooks.calls("nobody") == []
     assert hooks.by_hand("nobody") is None
     assert hooks.known() == ["aider", "claude", "codex", "gemini", "opencode"]

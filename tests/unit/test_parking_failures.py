@@ -289,9 +289,9 @@ def test_what_an_agent_tells_of_its_conversation_is_kept(tmp_path: Path) -> None
         teller = Agent("teller", ("sleep", "1000"), resume=("sleep", "{conversation}"))
         entry = await world.start(teller)
         assert "has not told yet" in entry.why_not_resumable
-        await world.runs.homes.learn_conversation(entry, "1000")
+        await world.runs.homes.learn_conversation(entry, "1000", 1)
         assert not entry.why_not_resumable
-        await world.runs.homes.learn_conversation(entry, "1001")
+        await world.runs.homes.learn_conversation(entry, "1001", 1)
         known = world.store.load(entry.id)
         assert isinstance(known, Known)
         assert known.state.conversation_id == "1001"

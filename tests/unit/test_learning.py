@@ -1,0 +1,99 @@
+"""A conversation is that of the run in which it was seen, however long it took to find out."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd import conversations
+from amuxd.agents import Agent, Kept
+from amuxd.events import Events
+from amuxd.learning import Learning
+from amuxd.registry import Entry
+from amuxd.store import Known
+
+# It chooses its conversation itself, and can be parked without it.
+CHOOSER = Agent(
+    "chooser", ("sleep", "1000"), resume=("sleep", "2000"), kept=Kept("X", "x", "r-{conversation}.jsonl")
+)
+
+Meanwhile = Callable[[World, Entry], Awaitable[object]]
+
+
+class Slow:
+    """What takes until it is told to go on."""
+
+    def __init__(self, answer: str) -> None:
+        self.asked = threading.Event()
+        self.go_on = threading.Event()
+        self._answer = answer
+
+    def __call__(self, *_question: object) -> str:
+        self.asked.set()
+        assert self.go_on.wait(10)
+        return self._answer
+
+    async def during(self, happens: Awaitable[object]) -> None:
+        await asyncio.to_thread(self.asked.wait, 10)
+        await happens
+        self.go_on.set()
+
+
+async def restarted(world: World, entry: Entry) -> None:
+    await stopped(world, entry)
+    await world.runs.restart(entry)
+
+
+async def stopped(world: World, entry: Entry) -> None:
+    await world.runs.stop(entry, 1)
+
+
+async def parked_and_back(world: World, entry: Entry) -> None:
+    await world.runs.parking.park(entry)
+    await world.runs.parking.bring_back(entry)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "learnt"), [(restarted, ""), (parked_and_back, ""), (stopped, "of-run-1")]
+)
+def test_what_is_found_late_is_of_the_run_that_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: Meanwhile, learnt: str
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        find = Slow("of-run-1")
+        monkeypatch.setattr(conversations, "find", find)
+        before = set(world.supervisor._tasks)
+        Learning(world.supervisor).printed(entry)
+        looking = set(world.supervisor._tasks) - before
+        await find.during(meanwhile(world, entry))
+        await asyncio.gather(*looking)
+        known = world.store.load(entry.id)
+        assert isinstance(known, Known)
+        assert entry.state.conversation_id == known.state.conversation_id == learnt
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("kind", ["conversation", "permission"])
+def test_a_report_is_of_the_run_whose_token_it_has(tmp_path: Path, kind: str) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        token = Slow(world.store.token(entry.id, 1))
+        world.store.token = token  # type: ignore[method-assign]
+        events = Events(world.runs)
+        await events.listen(tmp_path / "socket")
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
+        report = {"type": "session.report", "sessionId": entry.id, "kind": kind, "message": "of-run-1"}
+        writer.write(json.dumps({**report, "token": token._answer}).encode() + b"\n")
+        await token.during(restarted(world, entry))
+        assert json.loads(await reader.readline())["code"] == "AccessDenied"
+        assert (entry.state.run, entry.state.conversation_id, entry.state.attention) == (2, "", "")
+        writer.close()
+        events.close()
+
+    asyncio.run(in_world(tmp_path, story))
