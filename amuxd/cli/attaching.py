@@ -71,8 +71,6 @@ def _take(client: Client, path: str) -> int:
         code = lend(command, environment)
     except OSError as problem:
         raise Failure(f"{command[0]}: {problem.strerror}") from None
-    if code < 0:
-        return 128 - code
     return _after_loss(path) if code else _after_leaving(path)
 
 

@@ -22,7 +22,7 @@ _AS_IT_WAS = (
 
 
 class _Passing:
-    """What comes for us is meant for the program that has the terminal: it ends, and we after it."""
+    """What comes for us is meant for the program that has the terminal: it ends first, and then we do."""
 
     def __init__(self) -> None:
         self.to: int | None = None
@@ -36,7 +36,7 @@ class _Passing:
 
 
 def lend(command: list[str], environment: dict[str, str]) -> int:
-    """The program's exit code; -N where signal N ended it, or was to end us."""
+    """The program's exit code; -N where signal N ended it. A signal that was to end us does so after it."""
     terminal = sys.stdin.fileno()
     before, blocking = termios.tcgetattr(terminal), os.get_blocking(terminal)
     passing = _Passing()
@@ -47,7 +47,9 @@ def lend(command: list[str], environment: dict[str, str]) -> int:
         finally:
             passing.to = None
             _put_right(terminal, before, blocking)
-    return -passing.asked if passing.asked else code
+    if passing.asked:
+        os.kill(os.getpid(), passing.asked)
+    return code
 
 
 @contextlib.contextmanager

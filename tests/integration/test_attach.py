@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 from harness.client import Session
 from harness.daemon import Amux
@@ -45,6 +46,15 @@ def kill_unit(session: Session) -> None:
     session.amux.machine.systemctl("kill", "--signal=SIGKILL", f"amux-{session.id}.service")
 
 
+def process_of(session: Session, *last_words: str) -> psutil.Process:
+    [found] = [
+        process
+        for process in session.amux.machine.processes()
+        if process.cmdline()[-len(last_words) :] == list(last_words)
+    ]
+    return found
+
+
 @pytest.mark.parametrize("strike", [kill_terminal_server, kill_unit])
 def test_a_terminal_is_as_it_was_after_a_crash_and_says_what_happened(
     session: Session, shell: Terminal, strike: Callable[[Session], None]
@@ -57,6 +67,16 @@ def test_a_terminal_is_as_it_was_after_a_crash_and_says_what_happened(
     assert re.search(rf"build \({session.id}\) is failed.*terminal server died \(SIGKILL\)", said)
     shell.expect("$ ")
     assert during != before
+    assert shell.settings() == before
+    assert shell.everything.rindex(BACK) > shell.everything.rindex(SCREEN)
+
+
+def test_a_client_that_is_killed_is_told_of(session: Session, shell: Terminal) -> None:
+    before = shell.settings()
+    attach(shell, session)
+    process_of(session, *session.call("AttachCommand")[1:]).kill()
+    assert f"build ({session.id}) is running" in shell.expect("code=1")
+    shell.expect("$ ")
     assert shell.settings() == before
     assert shell.everything.rindex(BACK) > shell.everything.rindex(SCREEN)
 
@@ -120,10 +140,7 @@ def test_an_amux_that_is_ended_takes_its_client_along(session: Session, number: 
         before = terminal.settings()
         terminal.expect("detaches")
         until(lambda: session.get("Attached") == 1)
-        [attached] = [
-            process for process in amux.machine.processes() if process.cmdline()[-2:] == ["attach", "build"]
-        ]
-        attached.send_signal(number)
+        process_of(session, "attach", "build").send_signal(number)
         until(lambda: session.get("Attached") == 0)
         assert terminal.process.wait(10) in (128 + number, -number)
         until(lambda: terminal.settings() == before)
