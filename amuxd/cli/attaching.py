@@ -15,7 +15,7 @@ from amuxd.cli.text import harmless
 
 # Who has left is told how the session stands, if that is known so soon; and whoever was thrown out, if amuxd
 # sees so soon what happened.
-_AFTER_LEAVING, _AFTER_A_LOSS = 2.0, 5.0
+_AFTER_LEAVING, _AFTER_A_LOSS = 2.0, 10.0
 
 
 @click.command()

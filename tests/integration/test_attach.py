@@ -105,7 +105,7 @@ def test_of_one_that_is_stopped_elsewhere_it_is_said(session: Session, shell: Te
 
 def test_a_terminal_that_tmux_cannot_use_is_told_at_once(session: Session, shell: Terminal) -> None:
     shell.type(f"TERM=nonsense {session.amux.bindir / 'amux'} attach build; echo code=$?\n")
-    said = shell.expect("code=1", timeout=4)
+    said = shell.expect("code=1", timeout=8)
     assert "nonsense" in said
     assert f"build ({session.id}) is running" in said
 
