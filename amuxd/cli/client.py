@@ -39,6 +39,9 @@ class Client:
         self._is_away = False
         self._connection, self._may_switch, self._is_private = self._connect()
 
+    def close(self) -> None:
+        self._connection.close()
+
     def manager(
         self, member: str, signature: str = "", *body: Any, timeout: float | None = None
     ) -> tuple[Any, ...]:
@@ -222,7 +225,11 @@ class Client:
 
     def _look_after_unit(self) -> None:
         """Nobody waits for an amuxd that nobody starts."""
-        if not self._is_private and self._start:
+        if self._is_private:
+            from amuxd.cli import private_bus
+
+            private_bus.look_after(self._connection)
+        elif self._start:
             from amuxd.cli import unit
 
             unit.look_after(self._connection)
