@@ -22,7 +22,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def work(pool: ThreadPoolExecutor, repo: Path, script: str) -> Future[str]:
-    begun = pool.submit(git, repo, "-c", f"alias.work=!{script}; touch begun; sleep 1000", "work")
+    begun = pool.submit(git, repo, "-c", f"alias.work=!{script}; sleep 1000 & touch begun; wait", "work")
     until((repo / "begun").exists)
     return begun
 
