@@ -7,7 +7,7 @@ import pytest
 from amuxd import registry as registry_module
 from amuxd.errors import Ambiguous, NameTaken, NoSuchSession, NoSuchWorkspace
 from amuxd.records import RunState, Session, Workspace
-from amuxd.registry import Entry, NotReadable, Registry
+from amuxd.registry import Entry, Registry, UnreadableSession
 from amuxd.states import State
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
@@ -62,7 +62,7 @@ def test_a_beginning_that_two_ids_have_is_refused(tmp_path: Path) -> None:
 
 def test_no_name_is_the_id_of_another(tmp_path: Path) -> None:
     registry = of(abc123="build")
-    registry.not_readable["xyz789"] = NotReadable("xyz789", "lost", "damaged", None, 0)
+    registry.not_readable["xyz789"] = UnreadableSession("xyz789", "lost", "damaged", None, 0)
     for taken in ("abc123", "xyz789"):
         with pytest.raises(NameTaken, match=f"'{taken}' is the id of a session"):
             registry.promise_name(taken, "make")
