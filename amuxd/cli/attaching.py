@@ -3,26 +3,31 @@
 import os
 import sys
 import time
-from typing import NoReturn
+from time import monotonic
 
 import click
 
 from amuxd.cli import sessions
-from amuxd.cli.client import LONG, Client, Properties
-from amuxd.cli.failures import Failure, NotPossible, WrongUsage
+from amuxd.cli.client import LONG, ORDINARY, Client, Properties
+from amuxd.cli.failures import DID_NOT_WORK, Failure, NotPossible, RemoteError, Unreachable, WrongUsage
 from amuxd.cli.naming import session_argument
 from amuxd.cli.text import harmless
+
+# Who has left is told how the session stands, if that is known so soon; and whoever was thrown out, if amuxd
+# sees so soon what happened.
+_AFTER_LEAVING, _AFTER_A_LOSS = 2.0, 10.0
 
 
 @click.command()
 @session_argument
-def attach(name: str) -> None:
+def attach(name: str) -> int:
     """Take a session into this terminal; Ctrl-B d leaves it again. It goes on either way."""
     client = Client()
-    attach_to(client, client.find(name))
+    return attach_to(client, client.find(name))
 
 
-def attach_to(client: Client, path: str) -> None:
+def attach_to(client: Client, path: str) -> int:
+    """The exit code. The client is not to be used any more."""
     session = client.properties(path)
     if os.environ.get("AMUX_SESSION_ID") == session["Id"]:
         raise NotPossible(f"this terminal is {sessions.label(session)} itself")
@@ -32,35 +37,72 @@ def attach_to(client: Client, path: str) -> None:
         client.certificate(path, 0)
         session = client.properties(path)
     if session["State"] == "running" or session["HostAlive"] == "alive":
-        _take(client, path)
-    what = f"{sessions.label(session)} is {_state(session)}"
+        return _take(client, path)
+    what = _standing(session)
     if not _is_at_terminal():
         raise NotPossible(what, _possible(session))
-    _offer(client, path, session, what)
+    return _offer(client, path, session, what)
 
 
-def _state(session: Properties) -> str:
+def _standing(session: Properties) -> str:
     now = time.time()
     status, reason = sessions.status(session, now), sessions.reason(session, now)
-    return f"{status}: {reason}" if reason else status
+    return f"{sessions.label(session)} is {status}" + (f": {reason}" if reason else "")
 
 
 def _is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _take(client: Client, path: str) -> NoReturn:
+def _take(client: Client, path: str) -> int:
     if not _is_at_terminal():
         raise Failure("attach needs a terminal", "amux logs -f shows what it prints, amux send types into it")
+    from amuxd.cli.lending import lend
+
     # One that was parked begins again for it.
     command = client.session(path, "AttachCommand", timeout=LONG)[0]
+    # It may take days: nobody would read what the bus has for us.
+    client.close()
     # A terminal inside tmux counts as nested; this one is meant.
     environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
-    sys.stdout.flush()
     try:
-        os.execvpe(command[0], command, environment)
+        code = lend(command, environment)
     except OSError as problem:
         raise Failure(f"{command[0]}: {problem.strerror}") from None
+    return _after_loss(path) if code else _after_leaving(path)
+
+
+def _after_leaving(path: str) -> int:
+    try:
+        session = Client(timeout=_AFTER_LEAVING).properties(path)
+    except (OSError, RemoteError, Unreachable):
+        # It was left all the same.
+        return 0
+    print(harmless(_standing(session)))
+    return 0
+
+
+def _after_loss(path: str) -> int:
+    client = Client()
+    client.subscribe()
+    session = client.properties(path)
+    if session["State"] == "stopping" or (session["State"] == "running" and not _answers(client, path)):
+        deadline = monotonic() + _AFTER_A_LOSS
+        while session["State"] in ("running", "stopping") and client.next_signal(
+            max(0.0, deadline - monotonic())
+        ):
+            session = client.properties(path)
+    print(harmless(_standing(session)))
+    return 0 if session["State"] in ("stopped", "completed", "archived") else DID_NOT_WORK
+
+
+def _answers(client: Client, path: str) -> bool:
+    """Whether its terminal is there: it was the client alone that failed."""
+    try:
+        client.session(path, "Capture", "u", 1, timeout=ORDINARY)
+    except RemoteError:
+        return False
+    return True
 
 
 def _possible(session: Properties) -> str:
@@ -74,7 +116,7 @@ def _possible(session: Properties) -> str:
     return ", ".join(steps)
 
 
-def _offer(client: Client, path: str, session: Properties, what: str) -> None:
+def _offer(client: Client, path: str, session: Properties, what: str) -> int:
     offers = []
     if session.get("Resumable"):
         offers.append("[S] Resume")
@@ -90,10 +132,11 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> None:
     print(key.upper())
     if key in ("s", "r"):
         client.session(path, "Resume" if key == "s" else "Restart", timeout=LONG)
-        _take(client, path)
+        return _take(client, path)
     if key == "t":
         client.session(path, "Archive", timeout=LONG)
         print(harmless(f"archived {sessions.label(session)}"))
+    return 0
 
 
 def _chosen(offered: set[str]) -> str:

@@ -39,6 +39,9 @@ class Client:
         self._is_away = False
         self._connection, self._may_switch, self._is_private = self._connect()
 
+    def close(self) -> None:
+        self._connection.close()
+
     def manager(
         self, member: str, signature: str = "", *body: Any, timeout: float | None = None
     ) -> tuple[Any, ...]:

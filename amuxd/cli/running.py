@@ -104,7 +104,7 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
 
         if session["State"] == "created":
             _wait_for_its_turn(client, path)
-        attach_to(client, path)
+        return attach_to(client, path)
     if wait:
         from amuxd.cli.waiting import ends
 

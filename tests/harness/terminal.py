@@ -31,6 +31,8 @@ class Terminal:
         cwd: Path | str | None = None,
     ) -> None:
         self._output = ""
+        # All that ever came, escape sequences and all.
+        self.everything = ""
         self._master, slave = pty.openpty()
         try:
             self.resize(columns, lines)
@@ -59,9 +61,12 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
+    def settings(self) -> list[Any]:
+        return termios.tcgetattr(self._master)
+
     def takes_keys(self) -> bool:
         """Whether a key is read when it is pressed, and not thrown away by a change to that."""
-        return not termios.tcgetattr(self._master)[3] & termios.ICANON
+        return not self.settings()[3] & termios.ICANON
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -96,8 +101,10 @@ class Terminal:
         if timeout <= 0 or not select.select([self._master], [], [], timeout)[0]:
             return False
         try:
-            self._output += os.read(self._master, 65536).decode(errors="replace")
+            came = os.read(self._master, 65536).decode(errors="replace")
         except OSError:
             # Its last user has closed the other end.
             return False
+        self._output += came
+        self.everything += came
         return True

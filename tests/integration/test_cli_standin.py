@@ -632,8 +632,9 @@ def test_logs_follows_across_rotation_and_restart_to_the_end_of_the_run(build: S
 
 def test_attach_takes_the_terminal(build: Stand) -> None:
     code, out = build.terminal("attach", "build", TMUX="outer").ends()
-    assert (code, out) == (0, "attached to s001 tmux=\r\n")
-    assert build.terminal("run", "--attach", "-q", "make").ends()[1] == "s002\r\nattached to s002 tmux=\r\n"
+    assert (code, out) == (0, "attached to s001 tmux=\r\nbuild (s001) is running\r\n")
+    out = build.terminal("run", "--attach", "-q", "make").ends()[1]
+    assert out.startswith("s002\r\nattached to s002 tmux=\r\n")
 
 
 def test_attach_without_a_terminal(build: Stand) -> None:
