@@ -225,7 +225,11 @@ class Client:
 
     def _look_after_unit(self) -> None:
         """Nobody waits for an amuxd that nobody starts."""
-        if not self._is_private and self._start:
+        if self._is_private:
+            from amuxd.cli import private_bus
+
+            private_bus.look_after(self._connection)
+        elif self._start:
             from amuxd.cli import unit
 
             unit.look_after(self._connection)

@@ -1,13 +1,16 @@
 """A message bus of our own, where there is no session bus: it starts amuxd as a session bus would."""
 
+import contextlib
 import fcntl
 import os
+import signal
 import sys
 from pathlib import Path
 
 from amuxd import paths
-from amuxd.cli.connection import Connection
-from amuxd.cli.failures import Unreachable
+from amuxd.cli import keeper
+from amuxd.cli.connection import BUS, Connection
+from amuxd.cli.failures import RemoteError, Unreachable
 
 _START_TIMEOUT = 10
 _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
@@ -33,6 +36,8 @@ _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
   <limit name="max_replies_per_connection">50000</limit>
 </busconfig>
 """
+# To buses that this process started.
+_ours: set[Connection] = set()
 _SERVICE = """[D-BUS Service]
 Name={name}
 Exec={python} -m amuxd
@@ -46,6 +51,7 @@ def connect(timeout: float, start: bool) -> Connection | None:
         return connection
     if not start:
         return None
+    keeper.refuse_if_elsewhere(socket)
     directory = paths.ensure_private(socket.parent)
     with (directory / "bus.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -54,7 +60,27 @@ def connect(timeout: float, start: bool) -> Connection | None:
             return connection
         _note_state(directory).write_bytes(_state())
         _start(socket, directory)
-        return Connection(str(socket), timeout)
+        connection = Connection(str(socket), timeout)
+        _ours.add(connection)
+        return connection
+
+
+def look_after(connection: Connection) -> None:
+    """Nobody waits for an amuxd that itself waits for another, nor leaves a bus behind that has none."""
+    if connection.call(BUS, "NameHasOwner", "s", paths.BUS_NAME, timeout=_START_TIMEOUT)[0]:
+        return
+    try:
+        keeper.refuse_if_elsewhere(paths.private_bus_socket())
+    except Unreachable:
+        if connection in _ours:
+            _end(connection)
+        raise
+
+
+def _end(connection: Connection) -> None:
+    with contextlib.suppress(OSError, RemoteError):
+        asked = connection.call(BUS, "GetConnectionUnixProcessID", "s", BUS.bus_name, timeout=_START_TIMEOUT)
+        os.kill(asked[0], signal.SIGTERM)
 
 
 def _connected(socket: Path, timeout: float) -> Connection | None:

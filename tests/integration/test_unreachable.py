@@ -127,6 +127,57 @@ def test_somebody_elses_sessions_are_not_taken_for_ours(
     assert embedded.cli("ls", env=apart).stdout == ""
 
 
+@pytest.fixture
+def elsewhere(embedded: Embedded) -> dict[str, str]:
+    runtime = embedded.machine.temporary / "else where"
+    runtime.mkdir(mode=0o700)
+    return {"XDG_RUNTIME_DIR": str(runtime)}
+
+
+@pytest.mark.parametrize("theirs_is_usual", [True, False])
+def test_where_the_amuxd_of_this_home_can_be_reached_is_said_at_once(
+    embedded: Embedded, elsewhere: dict[str, str], theirs_is_usual: bool
+) -> None:
+    usual = {"XDG_RUNTIME_DIR": "" if not theirs_is_usual else str(embedded.runtime.parent)}
+    first, second = (usual, elsewhere) if theirs_is_usual else (elsewhere, usual)
+    embedded.cli("run", "-n", "theirs", "cat", env=first)
+    before = {process.pid for process in embedded.machine.processes()}
+    began = time.monotonic()
+    refused = embedded.cli("ls", check=False, env=second)
+    assert time.monotonic() - began < 5
+    assert (refused.returncode, refused.stdout) == (5, "")
+    keeper = (embedded.state / "amuxd.lock").read_text().strip()
+    runtime = f"'{first['XDG_RUNTIME_DIR']}'" if first is elsewhere else first["XDG_RUNTIME_DIR"]
+    assert refused.stderr == (
+        f"amux: another amuxd (pid {keeper}) looks after {embedded.state}\n"
+        f"      reach it with XDG_RUNTIME_DIR={runtime}\n"
+    )
+    assert {process.pid for process in embedded.machine.processes()} == before
+    assert "theirs" in embedded.cli("ls", env=first).stdout
+
+
+def test_of_two_that_start_an_amuxd_at_once_the_late_one_takes_its_bus_away(
+    embedded: Embedded, elsewhere: dict[str, str], tmp_path: Path
+) -> None:
+    # In the moment between a look for another amuxd and the start of a bus of its own.
+    late = tmp_path / "dbus-daemon"
+    late.write_text(
+        f"#!/bin/sh\nXDG_RUNTIME_DIR={embedded.runtime.parent} PATH=${{PATH#*:}} amux ls || exit\n"
+        'PATH=${PATH#*:} exec dbus-daemon "$@"\n'
+    )
+    late.chmod(0o755)
+    path = f"{tmp_path}:{embedded.environment['PATH']}"
+    refused = embedded.cli("ls", check=False, env=elsewhere | {"PATH": path})
+    assert refused.returncode == 5
+    assert refused.stderr.endswith(f"reach it with XDG_RUNTIME_DIR={embedded.runtime.parent}\n")
+
+    def buses() -> list[str]:
+        return [" ".join(process.cmdline()) for process in embedded.machine.processes()]
+
+    until(lambda: not any(elsewhere["XDG_RUNTIME_DIR"] in command for command in buses()))
+    assert embedded.cli("ls").returncode == 0
+
+
 def test_beside_an_amuxd_that_was_started_by_hand_none_is_started(amux: Amux) -> None:
     amux.stop()
     by_hand = amux.machine.popen([amux.bindir / "amuxd"], env=amux.environment, stderr=subprocess.DEVNULL)
