@@ -20,15 +20,17 @@ def _act(
 ) -> int:
     """Asks for all at once, then reports each in the order given; the exit code of the first that failed."""
     client = Client()
+    may_have_to_wait = member in ("Restart", "Resume")
     begun = [_begun(client, name, member, signature, *body) for name in dict.fromkeys(names)]
     code = 0
     for at, one in enumerate(begun):
         try:
             if isinstance(one, RemoteError):
                 raise one
-            label, serial = one
+            label, path, serial = one
             client.finish(serial, timeout)
-            print(harmless(f"{done} {label}"))
+            why_not_yet = sessions.why_not_begun(client.properties(path)) if may_have_to_wait else ""
+            print(harmless(f"{label}: {why_not_yet}" if why_not_yet else f"{done} {label}"))
         except (RemoteError, Unreachable) as problem:
             sys.stdout.flush()
             told = failures.tell(problem)
@@ -41,14 +43,14 @@ def _act(
 
 def _begun(
     client: Client, name: str, member: str, signature: str, *body: Any
-) -> tuple[str, int] | RemoteError:
+) -> tuple[str, str, int] | RemoteError:
     try:
         path = client.find(name)
         # Asked before, for afterwards it may be gone.
         label = sessions.label(client.properties(path))
     except RemoteError as problem:
         return problem
-    return label, client.begin(path, member, signature, *body)
+    return label, path, client.begin(path, member, signature, *body)
 
 
 @click.command()

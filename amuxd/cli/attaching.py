@@ -46,7 +46,9 @@ def attach_to(client: Client, path: str) -> int:
 
 def _standing(session: Properties) -> str:
     now = time.time()
-    status, reason = sessions.status(session, now), sessions.reason(session, now)
+    status = sessions.status(session, now)
+    # Why it runs is no news.
+    reason = "" if session["State"] == "running" else sessions.reason(session, now)
     return f"{sessions.label(session)} is {status}" + (f": {reason}" if reason else "")
 
 

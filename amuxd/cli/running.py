@@ -84,13 +84,20 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     if wait or (attach and given["queue"]):
         # Before it is created: it may begin, or end, before the call returns.
         client.subscribe()
-    path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
-    session = client.properties(path)
+    known = given["name"] or "it"
+    try:
+        path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
+        known = path.rpartition("/")[2]
+        session = client.properties(path)
+    except KeyboardInterrupt:
+        # It was asked for, and nothing takes that back.
+        raise Interrupted(f"{known} may have been started", "amux ls") from None
     _warn_of_limits(session)
     try:
         return _go_on(client, path, session, attach, wait, quiet)
     except KeyboardInterrupt:
-        raise Interrupted(f"{sessions.label(session)} goes on", f"amux attach {session['Id']}") from None
+        how, verb = ("has not begun", "wait") if session["State"] == "created" else ("goes on", "attach")
+        raise Interrupted(f"{sessions.label(session)} {how}", f"amux {verb} {session['Id']}") from None
 
 
 def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: bool, quiet: bool) -> int:
@@ -103,7 +110,7 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
         from amuxd.cli.attaching import attach_to
 
         if session["State"] == "created":
-            _wait_for_its_turn(client, path)
+            _wait_for_its_turn(client, path, session)
         return attach_to(client, path)
     if wait:
         from amuxd.cli.waiting import ends
@@ -112,10 +119,12 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
     return 0
 
 
-def _wait_for_its_turn(client: Client, path: str) -> None:
+def _wait_for_its_turn(client: Client, path: str, session: Properties) -> None:
     sys.stdout.flush()
-    while client.properties(path)["State"] in ("created", "starting"):
+    session.update(client.properties(path))
+    while session["State"] in ("created", "starting"):
         client.wait_for_change(_SETTLE, _LATEST)
+        session.update(client.properties(path))
 
 
 def _check_workspace(given: dict[str, Any]) -> None:

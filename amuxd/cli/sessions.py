@@ -69,6 +69,11 @@ def is_live(state: str) -> bool:
     return state in _LIVE
 
 
+def why_not_begun(session: Properties) -> str:
+    """It waits for a slot, say; empty for one that has begun."""
+    return str(session["Reason"] or "created") if session["State"] == "created" else ""
+
+
 def never_started(session: Properties) -> bool:
     return bool(session["State"] == "failed" and not session.get("StartedUSec") and ended_by(session) == "")
 

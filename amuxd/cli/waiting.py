@@ -51,30 +51,33 @@ def ends(
 ) -> dict[str, int]:
     """The exit code of each, by its path, the first that ended first. The client is subscribed already."""
     codes: dict[str, int] = {}
-    ended_as: dict[str, str] = {}
+    states: dict[str, str] = {}
     deadline = None if timeout is None else monotonic() + timeout
+    # What was said so far is seen while we wait.
+    sys.stdout.flush()
+    back_by = _look(client, waited, states, codes)
     try:
-        # What was said so far is seen while we wait.
-        sys.stdout.flush()
-        back_by = _look(client, waited, codes)
         while len(codes) < (1 if any_one else len(waited)):
             now = monotonic()
             if deadline is not None and now >= deadline:
                 raise Failure(
-                    f"{_still(waited, codes)} after {_waited(timeout)}", exit_code=failures.TIMED_OUT
+                    f"{_still(waited, states, codes)} after {_waited(timeout)}", exit_code=failures.TIMED_OUT
                 )
             if back_by is not None and now >= back_by:
-                back_by = _look(client, waited, codes)
+                back_by = _look(client, waited, states, codes)
                 continue
             times = [moment - now for moment in (deadline, back_by) if moment is not None]
             signal = client.next_signal(min(times) if times else None)
             if signal and is_owner_change(signal):
-                back_by = _look(client, waited, codes) if signal.body[2] else now + _PATIENCE
+                back_by = _look(client, waited, states, codes) if signal.body[2] else now + _PATIENCE
             elif signal:
-                _take_in(signal, waited, ended_as, codes)
+                _take_in(signal, waited, states, codes)
     except KeyboardInterrupt:
         left = [path for path in waited if path not in codes]
-        raise Interrupted(_still(waited, codes), f"amux attach {left[0].rpartition('/')[2]}") from None
+        verb = "wait" if states.get(left[0]) == "created" else "attach"
+        raise Interrupted(
+            _still(waited, states, codes), f"amux {verb} {left[0].rpartition('/')[2]}"
+        ) from None
     return codes
 
 
@@ -83,12 +86,23 @@ def _waited(timeout: float | None) -> str:
     return format_duration(seconds) if seconds >= 1 else f"{seconds:g}s"
 
 
-def _still(waited: dict[str, str], codes: Iterable[str]) -> str:
-    labels = [label for path, label in waited.items() if path not in codes]
-    return ", ".join(labels) + (" goes on" if len(labels) == 1 else " go on")
+def _still(waited: dict[str, str], states: dict[str, str], codes: Iterable[str]) -> str:
+    going: list[str] = []
+    not_begun: list[str] = []
+    for path, label in waited.items():
+        if path not in codes:
+            (not_begun if states.get(path) == "created" else going).append(label)
+    clauses = []
+    if going:
+        clauses.append(", ".join(going) + (" goes on" if len(going) == 1 else " go on"))
+    if not_begun:
+        clauses.append(", ".join(not_begun) + (" has" if len(not_begun) == 1 else " have") + " not begun")
+    return "; ".join(clauses)
 
 
-def _look(client: Client, waited: dict[str, str], codes: dict[str, int]) -> float | None:
+def _look(
+    client: Client, waited: dict[str, str], states: dict[str, str], codes: dict[str, int]
+) -> float | None:
     """Asks for each; when amuxd has to be back by, if it left meanwhile."""
     for path in waited:
         if path in codes:
@@ -99,21 +113,22 @@ def _look(client: Client, waited: dict[str, str], codes: dict[str, int]) -> floa
             if problem.name == failures.NO_REPLY:
                 return monotonic() + _PATIENCE
             raise
+        states[path] = session["State"]
         if session["State"] in sessions.ENDED:
             codes[path] = _code(session["State"], session["ExitCode"], session["ExitSignal"])
     return None
 
 
-def _take_in(signal: Signal, waited: dict[str, str], ended_as: dict[str, str], codes: dict[str, int]) -> None:
+def _take_in(signal: Signal, waited: dict[str, str], states: dict[str, str], codes: dict[str, int]) -> None:
     if signal.member == "SessionStateChanged":
         path, new = signal.body[0], signal.body[4]
-        ended_as[path] = new
+        states[path] = new
         if path in waited and new == "archived":
             codes.setdefault(path, _code(new, -1, ""))
     elif signal.member == "SessionExited":
         path, _, _, exit_code, name, _ = signal.body
         if path in waited:
-            codes.setdefault(path, _code(ended_as.get(path, "failed"), exit_code, name))
+            codes.setdefault(path, _code(states.get(path, "failed"), exit_code, name))
     elif signal.member == "InterfacesRemoved":
         path = signal.body[0]
         if path in waited and path not in codes:

@@ -345,6 +345,17 @@ def test_run_wait_gives_the_signal_and_ctrl_c_leaves_it_running(stand: Stand) ->
     assert "running" in stand.amux("ls")[1]
 
 
+@pytest.mark.parametrize(("options", "known"), [([], "it"), (["-n", "named"], "named")])
+def test_ctrl_c_before_run_is_answered_says_that_it_may_be_there(
+    stand: Stand, options: list[str], known: str
+) -> None:
+    stand.tell("Behave", "s", '{"silent": ["CreateSession"]}')
+    running = stand.begin("run", *options, "make")
+    wait_for(lambda: "CreateSession" in stand.tell("Calls")[0])
+    running.process.send_signal(signal.SIGINT)
+    assert running.ends() == (130, "", f"amux: {known} may have been started\n      amux ls\n")
+
+
 # ls, show, history
 
 

@@ -269,7 +269,7 @@ def test_whoever_waits_for_a_turn_hears_of_what_becomes_of_it(amux: Amux, one: P
         with amux.terminal("run", "-w", "one", "--queue", "-n", "patient", flag, "--", "true") as terminal:
             terminal.expect(FIRST)
             terminal.type("\x03")
-            terminal.expect("goes on")
+            assert "goes on" not in terminal.expect("has not begun")
             assert terminal.wait() == 130
         assert amux.session("patient").state == "created"
         amux.cli("rm", "patient")
@@ -278,3 +278,20 @@ def test_whoever_waits_for_a_turn_hears_of_what_becomes_of_it(amux: Amux, one: P
             amux.cli("rm", "patient")
             terminal.expect("was removed")
             assert terminal.wait() == 3
+
+
+@pytest.mark.parametrize("verb", ["restart", "resume"])
+def test_of_one_that_only_got_a_place_in_the_queue_nothing_else_is_said(
+    amux: Amux, one: Path, agents: Agents, verb: str
+) -> None:
+    session = talk_in(amux, name="talk", queue=True)
+    session.stop()
+    holder = run_in(amux)
+    assert amux.cli(verb, "talk").stdout == f"talk ({session.id}): {FIRST}\n"
+    refused = amux.cli("stop", "talk", check=False)
+    assert refused.returncode == 4
+    assert refused.stderr.endswith("; possible: archive, rm\n")
+    limited = amux.cli("wait", "--timeout", "0.1s", "talk", check=False)
+    assert limited.stderr == f"amux: talk ({session.id}) has not begun after 0.1s\n"
+    holder.stop()
+    session.wait_state("running")

@@ -87,7 +87,7 @@ def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
     """Of the verbs that are not everybody's, as attach and logs are."""
     for resumable in (False, True):
         situation = states.Situation(state, 1, resumable=resumable)
-        possible = set(states.possible(situation)) - {"start"}
+        possible = set(states.possible(situation))
         if state is State.STARTING:
             # It waits until the session runs.
             possible.add("stop")
