@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
@@ -15,6 +16,8 @@ from amuxd.cli.text import harmless
 from amuxd.errors import PREFIX
 
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+# While another makes the same workspace, of whose failure nothing is told.
+_LOOK_AGAIN = 0.5
 _name = click.argument("name", metavar="W")
 
 
@@ -189,12 +192,31 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
 
 def ensure(client: Client, name: str, create: bool) -> None:
     """For amux run: the workspace is there, or made now if that is wanted."""
+    if _is_there(client, name, may_lack=create):
+        return
+    client.subscribe()
+    deadline = monotonic() + LONG
+    while True:
+        try:
+            make(client, name)
+            return
+        except RemoteError as problem:
+            if problem.name != PREFIX + "NameTaken" or monotonic() >= deadline:
+                raise
+        # Another makes it in this moment, which may still fail: then it is our turn.
+        if _is_there(client, name, may_lack=True):
+            return
+        client.next_signal(_LOOK_AGAIN)
+
+
+def _is_there(client: Client, name: str, may_lack: bool) -> bool:
     try:
         client.find_workspace(name)
     except RemoteError as problem:
-        if problem.name != PREFIX + "NoSuchWorkspace" or not create:
+        if problem.name != PREFIX + "NoSuchWorkspace" or not may_lack:
             raise
-        make(client, name)
+        return False
+    return True
 
 
 def _as_json(workspace: Properties) -> dict[str, Any]:

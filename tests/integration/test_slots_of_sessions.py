@@ -295,3 +295,13 @@ def test_of_one_that_only_got_a_place_in_the_queue_nothing_else_is_said(
     assert limited.stderr == f"amux: talk ({session.id}) has not begun after 0.1s\n"
     holder.stop()
     session.wait_state("running")
+
+
+def test_many_may_want_the_same_new_workspace(amux: Amux, one: Path) -> None:
+    names = [f"crowd{number}" for number in range(6)]
+    command = ("run", "-q", "-w", "common", "--create")
+    running = [amux.popen(*command, "-n", name, "--", "sleep", "1000", cwd=one) for name in names]
+    assert [process.wait(30) for process in running] == [0] * len(names)
+    inside = amux.sessions(workspace=("s", "common"))
+    assert sorted(properties["Name"] for properties in inside.values()) == names
+    amux.cli("stop", *names)
