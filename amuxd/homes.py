@@ -214,12 +214,13 @@ class Homes:
 
     async def tear_down(self, entry: Entry) -> None:
         self.let_go_of_shell(entry)
-        entry.keeps_terminal = False
-        entry.attached = 0
         try:
             await self._host.tear_down(entry.id)
         except Exception:
             logger.exception("what is left of %s could not be ended", entry.session.name)
+        # Until then it stands.
+        entry.keeps_terminal = False
+        entry.attached = 0
 
     async def _count_attached(self, entry: Entry) -> int:
         try:

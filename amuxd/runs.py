@@ -11,13 +11,13 @@ from typing import Any, NoReturn, Protocol
 
 from amuxd import conversations, processes, states
 from amuxd.config import Settings
-from amuxd.errors import Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotResumable
+from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotResumable
 from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import Parking
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, Waking
-from amuxd.states import LIVE, End, State, decide
+from amuxd.states import LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
 from amuxd.watch import Watch
@@ -101,6 +101,7 @@ class Runs:
         await self._look_at_place(entry)
         if decide(entry.situation, fact) is None:
             raise impossible(entry, verb)
+        _refuse_of_what_may_live(entry, verb)
         await self.homes.settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
         fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
@@ -276,6 +277,7 @@ class Runs:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
+            _refuse_of_what_may_live(entry, "archive")
             await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
             await self._leave_nothing(entry)
 
@@ -287,6 +289,8 @@ class Runs:
                         f"{entry.session.name} is {entry.state.state}: stop it first, or force its removal"
                     )
                 await self._end(entry)
+            elif not force:
+                _refuse_of_what_may_live(entry, "rm")
             await self.discard(entry)
 
     async def _end(self, entry: Entry) -> None:
@@ -354,6 +358,13 @@ class Runs:
             kills = self.host.memory_kills(home.server)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
         await self.homes.attending.look_away(entry)
+
+
+def _refuse_of_what_may_live(entry: Entry, verb: str) -> None:
+    """Suspended says that nobody looks, not that nothing lives."""
+    if entry.state.state is State.SUSPENDED and entry.session_alive in {Liveness.ALIVE, Liveness.UNKNOWN}:
+        how = "is alive" if entry.session_alive is Liveness.ALIVE else "could not be looked at"
+        raise Busy(f"{entry.session.name} {how}, and is looked at again: {verb} is not possible until then")
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

@@ -29,6 +29,10 @@ class Layout:
     def gates(self, session_id: str) -> Path:
         return self._gates / session_id
 
+    def waits_for_room(self, session_id: str) -> Path:
+        """There while the output cannot be written."""
+        return self.gates(session_id) / "full"
+
     def forget(self, session_id: str) -> None:
         shutil.rmtree(self.gates(session_id), ignore_errors=True)
         for leftover in (self.attached / session_id, self.socket(session_id), self.config(session_id)):

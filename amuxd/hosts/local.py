@@ -251,6 +251,9 @@ class LocalHost:
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
         while self._ends.get(session_id) == end and not await asyncio.to_thread(ending.has_come):
+            if self._layout.waits_for_room(session_id).exists() or not log.parent.exists():
+                # Its end has nowhere to go to.
+                return
             if size != (size := size_of(log)):
                 patience = loop.time() + PANE_DEADLINE
             elif loop.time() > patience or server is None or processes.is_dying(server):

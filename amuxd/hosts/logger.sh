@@ -1,8 +1,10 @@
 #!/bin/sh
 # Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 where to say
-# that it is ready. dd writes what it read at once, and never reads more than it writes.
+# that it is ready; beside that stands a file "full" while there is no room. dd writes what it read at once, and
+# never reads more than it writes.
 log=$1
 cap=$2
+full=${3%/*}/full
 block=65536
 
 # Whatever ends the session must not end the log before the last line.
@@ -28,12 +30,17 @@ while :; do
         after=$(size)
     else
         # A full disk, or one that cannot be written now. What dd held is lost, and the log says so; what comes
-        # next waits in the terminal's own buffer until there is room for a good deal of it.
-        until dd if=/dev/zero of="$log.room" bs="$block" count=16 2>/dev/null &&
+        # next waits in the terminal's own buffer until there is room for some of it, or until the session ends.
+        trap 'rm -f "$log.room"; exit 1' TERM
+        : >"$full"
+        until dd if=/dev/zero of="$log.room" bs="$block" count=2 2>/dev/null &&
             rm -f "$log.room" && printf '\r\n[amux: the disk was full, output is missing here]\r\n' >>"$log"; do
             rm -f "$log.room"
-            sleep 1
+            sleep 1 &
+            wait $!
         done
+        rm -f "$full"
+        trap '' TERM
         after=$(size)
     fi
     before=$after

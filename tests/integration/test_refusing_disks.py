@@ -54,6 +54,10 @@ class Disk:
         else:
             self.machine.run(["sh", "-c", 'rm -rf "$0" "$0.2"', self.filler])
 
+    def ease(self) -> None:
+        """Room for changes of state, and for little output."""
+        self.machine.run(["truncate", "--size=-100K", self.filler])
+
     def stored(self, session: Session, name: str = "state.json") -> str:
         return (self._root / "sessions" / session.id / name).read_text()
 
@@ -174,3 +178,20 @@ def test_output_waits_for_room_and_the_log_says_what_is_missing(disk: tuple[Amux
     until(lambda: "after" in small.log(session), timeout=15)
     assert "output is missing here" in small.log(session)
     assert "line 1 before" in small.log(session)
+
+
+@pytest.mark.parametrize("disk", ["full"], indirect=True)
+def test_a_stop_does_not_wait_for_room_for_output(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    session = amux.create(["sh", "-c", PRINTER], cwd="/")
+    session.send("before")
+    until(lambda: "line 1 before" in small.log(session))
+    small.refuse()
+    session.send("x" * 6000)
+    session.send("unheard")
+    until(lambda: "unheard" in session.call("Capture", "u", 50))
+    # Its copier is at it, and finds none.
+    until(lambda: any(process.name() == "sleep" for process in amux.machine.processes()))
+    small.ease()
+    session.call("Stop", "a{sv}", {}, timeout=20)
+    assert small.state(session) == "stopped"
