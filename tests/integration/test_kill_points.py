@@ -14,13 +14,15 @@ from harness.machine import Machine
 
 
 @pytest.fixture(scope="module")
-def killable(shared_machine: Machine) -> Iterator[Killable]:
-    amux = Killable(shared_machine)
-    try:
-        amux.start()
-        yield amux
-    finally:
-        amux.close()
+def killable() -> Iterator[Killable]:
+    """In a machine where amuxd was installed before, whoever asks for it would have the bus start it."""
+    with Machine() as machine:
+        amux = Killable(machine)
+        try:
+            amux.start()
+            yield amux
+        finally:
+            amux.close()
 
 
 @pytest.fixture(scope="module")

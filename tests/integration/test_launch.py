@@ -66,7 +66,9 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @asynccontextmanager
 async def a_host(tmp_path: Path, session: Session) -> AsyncIterator[local.LocalHost]:
-    host = local.LocalHost(Bare(tmp_path / "run/tmux"), Store(tmp_path / "state"), tmp_path / "run", 1 << 20)
+    store = Store(tmp_path / "state")
+    store.directory(session.id).mkdir()
+    host = local.LocalHost(Bare(tmp_path / "run/tmux"), store, tmp_path / "run", 1 << 20)
     try:
         yield host
     finally:
