@@ -8,6 +8,7 @@ import pytest
 pytest.register_assert_rewrite("harness.kill_points")
 
 from harness import debian13  # noqa: E402
+from harness.client import Client  # noqa: E402
 from harness.daemon import Amux, Embedded  # noqa: E402
 from harness.machine import Machine  # noqa: E402
 
@@ -104,6 +105,16 @@ def amux_everywhere(request: pytest.FixtureRequest) -> Amux:
     amux = request.getfixturevalue(request.param)
     assert isinstance(amux, Amux)
     return amux
+
+
+@pytest.fixture(params=["amux", "amux13", "embedded"])
+def anywhere(request: pytest.FixtureRequest) -> Client:
+    """On this system, on Debian 13, and without systemd."""
+    client = request.getfixturevalue(request.param)
+    assert isinstance(client, Client)
+    if isinstance(client, Embedded):
+        client.cli("ls")
+    return client
 
 
 @pytest.fixture

@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 from harness.client import Client, Session
-from harness.daemon import Amux, Embedded
+from harness.daemon import Amux
 from harness.waiting import until
 
 OBEDIENT = "trap 'echo asked; exit 5' TERM; trap 'echo woken' USR1; echo ready; while :; do sleep 0.05; done"
-
-
-@pytest.fixture(params=["amux", "amux13", "embedded"])
-def anywhere(request: pytest.FixtureRequest) -> Client:
-    client = request.getfixturevalue(request.param)
-    assert isinstance(client, Client)
-    if isinstance(client, Embedded):
-        client.cli("ls")
-    return client
 
 
 def begun(amux: Client) -> Session:

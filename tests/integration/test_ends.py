@@ -32,16 +32,6 @@ from amuxd.store import Store
 ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
 
 
-@pytest.fixture(params=["amux", "amux13", "embedded"])
-def anywhere(request: pytest.FixtureRequest) -> Client:
-    """On this system, on Debian 13, and without systemd."""
-    client = request.getfixturevalue(request.param)
-    assert isinstance(client, Client)
-    if isinstance(client, Embedded):
-        client.cli("ls")
-    return client
-
-
 def ended(session: Session, timeout: float = 20) -> dict[str, Any]:
     session.wait_state("completed", "failed", "stopped", timeout=timeout)
     names = ("State", "Reason", "ExitCode", "ExitSignal", "CoreDumped", "OomKilled")

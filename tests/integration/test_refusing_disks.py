@@ -162,17 +162,22 @@ def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) ->
 PRINTER = 'n=0; while read -r word; do n=$((n+1)); echo "line $n $word"; done'
 
 
-@pytest.mark.parametrize("disk", ["full", "full ext4"], indirect=True)
-def test_output_waits_for_room_and_the_log_says_what_is_missing(disk: tuple[Amux, Disk]) -> None:
-    amux, small = disk
+def printing_in_vain(amux: Amux, small: Disk) -> Session:
+    """What it printed last, more than what is left of the block that its log ends in, finds no room."""
     session = amux.create(["sh", "-c", PRINTER], cwd="/")
     session.send("before")
     until(lambda: "line 1 before" in small.log(session))
     small.refuse()
-    # More than what is left of the block that the log ends in.
     session.send("x" * 6000)
     session.send("unheard")
     until(lambda: "unheard" in session.call("Capture", "u", 50))
+    return session
+
+
+@pytest.mark.parametrize("disk", ["full", "full ext4"], indirect=True)
+def test_output_waits_for_room_and_the_log_says_what_is_missing(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    session = printing_in_vain(amux, small)
     small.allow()
     session.send("after")
     until(lambda: "after" in small.log(session), timeout=15)
@@ -183,15 +188,9 @@ def test_output_waits_for_room_and_the_log_says_what_is_missing(disk: tuple[Amux
 @pytest.mark.parametrize("disk", ["full"], indirect=True)
 def test_a_stop_does_not_wait_for_room_for_output(disk: tuple[Amux, Disk]) -> None:
     amux, small = disk
-    session = amux.create(["sh", "-c", PRINTER], cwd="/")
-    session.send("before")
-    until(lambda: "line 1 before" in small.log(session))
-    small.refuse()
-    session.send("x" * 6000)
-    session.send("unheard")
-    until(lambda: "unheard" in session.call("Capture", "u", 50))
+    session = printing_in_vain(amux, small)
     # Its copier is at it, and finds none.
-    until(lambda: any(process.name() == "sleep" for process in amux.machine.processes()))
+    until(lambda: amux.machine.pids_of("sleep"))
     small.ease()
     session.call("Stop", "a{sv}", {}, timeout=20)
     assert small.state(session) == "stopped"

@@ -23,15 +23,6 @@ ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
 STUBBORN = ["sh", "-c", "trap '' TERM HUP; echo ready; while :; do sleep 1000; done"]
 
 
-@pytest.fixture(params=["amux", "amux13", "embedded"])
-def anywhere(request: pytest.FixtureRequest) -> Client:
-    client = request.getfixturevalue(request.param)
-    assert isinstance(client, Client)
-    if isinstance(client, Embedded):
-        client.cli("ls")
-    return client
-
-
 def ready(session: Session) -> None:
     until(lambda: "ready" in session.log(), timeout=10)
 
