@@ -2,8 +2,10 @@
 
 import signal as signals
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,42 +17,66 @@ from amuxd.cli.quantities import parse_duration
 from amuxd.cli.text import harmless
 
 
+class _Asked(NamedTuple):
+    label: str
+    path: str
+    serial: int
+
+
 def _act(
     names: Sequence[str], done: str, timeout: float, member: str, signature: str = "", *body: Any
 ) -> int:
     """Asks for all at once, then reports each in the order given; the exit code of the first that failed."""
     client = Client()
     may_have_to_wait = member in ("Restart", "Resume")
-    begun = [_begun(client, name, member, signature, *body) for name in dict.fromkeys(names)]
+    asked: deque[_Asked | RemoteError] = deque()
     code = 0
-    for at, one in enumerate(begun):
-        try:
-            if isinstance(one, RemoteError):
-                raise one
-            label, path, serial = one
-            client.finish(serial, timeout)
-            why_not_yet = sessions.why_not_begun(client.properties(path)) if may_have_to_wait else ""
-            print(harmless(f"{label}: {why_not_yet}" if why_not_yet else f"{done} {label}"))
-        except (RemoteError, Unreachable) as problem:
-            sys.stdout.flush()
-            told = failures.tell(problem)
-            code = code or told
-        except KeyboardInterrupt:
-            left = [other[0] for other in begun[at:] if not isinstance(other, RemoteError)]
-            raise Interrupted(f"{member.lower()} goes on for {', '.join(left)}", "amux ls -a") from None
+    try:
+        for name in dict.fromkeys(names):
+            _ask(asked, client, name, member, signature, *body)
+        while asked:
+            one = asked[0]
+            try:
+                if isinstance(one, RemoteError):
+                    raise one
+                client.finish(one.serial, timeout)
+                why_not_yet = sessions.why_not_begun(client.properties(one.path)) if may_have_to_wait else ""
+                print(harmless(f"{one.label}: {why_not_yet}" if why_not_yet else f"{done} {one.label}"))
+            except (RemoteError, Unreachable) as problem:
+                sys.stdout.flush()
+                told = failures.tell(problem)
+                code = code or told
+            asked.popleft()
+    except KeyboardInterrupt:
+        left = [one.label for one in asked if isinstance(one, _Asked)]
+        if not left:
+            raise
+        raise Interrupted(f"{member.lower()} goes on for {', '.join(left)}", "amux ls -a") from None
     return code
 
 
-def _begun(
-    client: Client, name: str, member: str, signature: str, *body: Any
-) -> tuple[str, str, int] | RemoteError:
+def _ask(
+    asked: deque[_Asked | RemoteError], client: Client, name: str, member: str, signature: str, *body: Any
+) -> None:
     try:
         path = client.find(name)
         # Asked before, for afterwards it may be gone.
         label = sessions.label(client.properties(path))
     except RemoteError as problem:
-        return problem
-    return label, path, client.begin(path, member, signature, *body)
+        asked.append(problem)
+        return
+    with _interrupted_later():
+        asked.append(_Asked(label, path, client.begin(path, member, signature, *body)))
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """A Ctrl-C between the asking and the note of it would deny what goes on."""
+    before = signals.pthread_sigmask(signals.SIG_BLOCK, {signals.SIGINT})
+    try:
+        yield
+    finally:
+        signals.pthread_sigmask(signals.SIG_SETMASK, before)
 
 
 @click.command()

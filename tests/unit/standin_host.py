@@ -1,6 +1,7 @@
 """A host whose runs are plain processes, and that fails when it is told to."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -158,10 +159,12 @@ class World:
         return await self.supervisor.create(session, agent)
 
     async def until(self, predicate: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not predicate():
                 self.changes.happened.clear()
-                await self.changes.happened.wait()
+                # That something was printed, say, is announced to nobody.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.changes.happened.wait(), 0.05)
 
     async def start(self, agent: Agent) -> Entry:
         entry = await self.create(agent)

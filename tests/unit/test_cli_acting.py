@@ -1,0 +1,48 @@
+"""Ctrl-C at moments that nobody hits on demand."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from amuxd.cli import acting
+from amuxd.cli.failures import Interrupted
+
+
+class Interrupting:
+    """A client at whose work the user presses Ctrl-C, as the call has just gone out."""
+
+    def find(self, name: str) -> str:
+        return name
+
+    def properties(self, path: str) -> dict[str, Any]:
+        if path == "unasked":
+            os.kill(os.getpid(), signal.SIGINT)
+        return {"Name": path, "Id": f"id of {path}"}
+
+    def begin(self, path: str, *_: Any) -> int:
+        if path == "last":
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+
+    def finish(self, serial: int, timeout: float) -> None:
+        raise AssertionError("nobody waits any more")
+
+
+@pytest.fixture(autouse=True)
+def interrupting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acting, "Client", Interrupting)
+
+
+@pytest.mark.parametrize("names", [["first", "last"], ["first", "last", "never"]])
+def test_what_was_just_asked_for_is_said_to_go_on(names: list[str]) -> None:
+    with pytest.raises(Interrupted, match=r"stop goes on for first \(id of first\), last \(id of last\)$"):
+        acting.stop.callback(names, None)  # type: ignore[misc]
+
+
+def test_what_was_not_asked_for_is_not() -> None:
+    with pytest.raises(Interrupted, match=r"stop goes on for first \(id of first\)$"):
+        acting.stop.callback(["first", "unasked", "never"], None)  # type: ignore[misc]
+    with pytest.raises(KeyboardInterrupt):
+        acting.stop.callback(["unasked"], None)  # type: ignore[misc]
