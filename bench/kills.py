@@ -4,7 +4,9 @@ import traceback
 from pathlib import Path
 
 from harness.bus import CallFailed
-from harness.kill_points import SCENARIOS, Firsts, Killable, walk
+from harness.kill_points import Firsts, walk
+from harness.kill_scenarios import SCENARIOS
+from harness.killable import Killable
 from harness.machine import Machine
 
 from bench.table import Row

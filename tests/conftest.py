@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("events_fixtures", "harness.kill_points")
+pytest.register_assert_rewrite("events_fixtures")
+pytest.register_assert_rewrite("harness.killable", "harness.kill_subject", "harness.kill_points")
 
 from harness import debian13  # noqa: E402
 from harness.client import Client  # noqa: E402

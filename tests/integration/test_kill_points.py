@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.kill_points import SCENARIOS, Firsts, Killable, walk
+from harness.kill_points import Firsts, walk
+from harness.kill_scenarios import SCENARIOS
+from harness.killable import Killable
 from harness.machine import Machine
 
 
