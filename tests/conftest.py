@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("cli_fixtures", "ends_fixtures", "events_fixtures")
+pytest.register_assert_rewrite("cli_fixtures", "ends_fixtures", "events_fixtures", "server_fixtures")
 pytest.register_assert_rewrite("harness.killable", "harness.kill_subject", "harness.kill_points")
 
 from harness import debian13  # noqa: E402

@@ -1,216 +1,34 @@
+"""The server of the bus: calls, properties, signals, and what is wrong with them."""
+
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 import asyncio
 import json
-import shutil
-import subprocess
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-from bus_fixtures import (  # noqa: F401
-    BusDaemon,
-    Client,
-    bus_daemon,
-    client,
-    error_name,
-    in_loop,
-    is_return,
+from bus_fixtures import BusDaemon, Client, bus_daemon, client, error_name, in_loop, is_return  # noqa: F401
+from jeepney import DBusAddress, HeaderFields, MessageFlag, new_method_call
+from server_fixtures import (
+    ERROR,
+    INTROSPECTABLE,
+    ITEM,
+    MANAGER,
+    OBJECT_MANAGER,
+    PEER,
+    PROPERTIES,
+    TEST,
+    Item,
+    member,
+    path_of,
+    serving,
 )
-from jeepney import DBusAddress, HeaderFields, Message, MessageFlag, new_method_call
 
-from amuxd.bus.connection import Bus
-from amuxd.bus.interface import Interface, load, parse
-from amuxd.bus.server import Server, Typed
-from amuxd.errors import InvalidTransition
+from amuxd.bus.interface import load, parse
+from amuxd.bus.server import Server
 
-MANAGER = "/org/amux/Amux1"
-ITEM = MANAGER + "/sessions/a1"
-TEST = "org.amux.Test1"
-PROPERTIES = "org.freedesktop.DBus.Properties"
-OBJECT_MANAGER = "org.freedesktop.DBus.ObjectManager"
-INTROSPECTABLE = "org.freedesktop.DBus.Introspectable"
-PEER = "org.freedesktop.DBus.Peer"
-ERROR = "org.freedesktop.DBus.Error."
-MACHINE_ID = Path("/etc/machine-id").read_text().strip() if Path("/etc/machine-id").exists() else ""
-LOG_CONTROL = "/org/freedesktop/LogControl1"
 INTERNAL = "org.amux.Amux1.Error.Internal"
 BUSY = "org.amux.Amux1.Error.Busy"
-
-[TEST_INTERFACE] = parse("""
-<node>
-  <interface name="org.amux.Test1">
-    <method name="Describe">
-      <arg name="options" type="a{sv}" direction="in"/>
-      <arg name="pairs" type="a(sv)" direction="in"/>
-      <arg name="description" type="s" direction="out"/>
-    </method>
-    <method name="Divide">
-      <arg name="dividend" type="i" direction="in"/>
-      <arg name="divisor" type="i" direction="in"/>
-      <arg name="quotient" type="i" direction="out"/>
-      <arg name="remainder" type="i" direction="out"/>
-    </method>
-    <method name="Nothing"/>
-    <method name="Refuse"/>
-    <method name="Crash"/>
-    <method name="Misspell"><arg name="path" type="o" direction="out"/></method>
-    <method name="Options"><arg name="options" type="a{sv}" direction="out"/></method>
-    <method name="Wait"/>
-    <method name="WaitForEver"/>
-    <method name="Rename"><arg name="name" type="s" direction="in"/></method>
-    <method name="Create"><arg name="path" type="o" direction="out"/></method>
-    <property name="Name" type="s" access="readwrite"/>
-    <property name="Number" type="u" access="read">
-      <annotation name="org.freedesktop.DBus.Property.EmitsChangedSignal" value="invalidates"/>
-    </property>
-    <property name="Fixed" type="s" access="read">
-      <annotation name="org.freedesktop.DBus.Property.EmitsChangedSignal" value="const"/>
-    </property>
-    <property name="Quiet" type="t" access="read">
-      <annotation name="org.freedesktop.DBus.Property.EmitsChangedSignal" value="false"/>
-    </property>
-    <property name="Broken" type="s" access="read"/>
-    <property name="TooLarge" type="u" access="read"/>
-    <property name="Locked" type="s" access="readwrite"/>
-    <signal name="Happened"><arg name="what" type="s"/><arg name="count" type="u"/></signal>
-  </interface>
-</node>
-""")
-
-
-class Item:
-    interface: Interface = TEST_INTERFACE
-
-    def __init__(self, server: Server, path: str = ITEM) -> None:
-        self.server = server
-        self.path = path
-        self.values: dict[str, object] = {
-            "Name": "one",
-            "Number": 1,
-            "Fixed": "f",
-            "Quiet": 5,
-            "TooLarge": 1 << 40,
-            "Locked": "l",
-        }
-        self.waiting = asyncio.Event()
-        self.go_on = asyncio.Event()
-
-    def get_property(self, name: str) -> object:
-        return self.values[name]
-
-    async def set_name(self, name: str) -> None:
-        self.values["Name"] = name
-
-    async def describe(self, options: dict[str, Any], pairs: list[Any]) -> str:
-        return json.dumps([options, [[pair[0], pair[1]] for pair in pairs]])
-
-    async def divide(self, dividend: int, divisor: int) -> tuple[int, int]:
-        return divmod(dividend, divisor)
-
-    async def nothing(self) -> None:
-        pass
-
-    async def refuse(self) -> None:
-        raise InvalidTransition("It is stopped; only a restart is possible.")
-
-    async def crash(self) -> None:
-        raise RuntimeError("secret at line 1")
-
-    async def misspell(self) -> str:
-        return "/not-a/path"
-
-    async def options(self) -> dict[str, Typed]:
-        return {
-            "n": Typed("u", 1),
-            "list": Typed("as", ["ü"]),
-            "nested": Typed("a{sv}", {"d": Typed("d", 1)}),
-        }
-
-    async def wait(self) -> None:
-        self.waiting.set()
-        await self.go_on.wait()
-
-    async def wait_for_ever(self) -> None:
-        self.waiting.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            await asyncio.Event().wait()
-
-    async def rename(self, name: str) -> None:
-        self.values["Name"] = name
-        self.server.changed(self.path, TEST, {"Name"})
-
-    async def create(self) -> str:
-        path = MANAGER + "/sessions/new"
-        self.server.export(path, Item(self.server, path))
-        return path
-
-
-class LogControl:
-    interface = load("org.freedesktop.LogControl1")
-
-    def __init__(self) -> None:
-        self.level = "info"
-
-    def get_property(self, name: str) -> object:
-        return {"LogLevel": self.level, "LogTarget": "journal", "SyslogIdentifier": "amuxd"}[name]
-
-    async def set_log_level(self, level: str) -> None:
-        self.level = level
-
-
-class Service:
-    def __init__(self, bus: Bus, client: Client) -> None:
-        self.bus = bus
-        self.client = client
-        self.server = Server(bus)
-        self.item = Item(self.server)
-        self.server.export(MANAGER, Item(self.server, MANAGER))
-        self.server.export(ITEM, self.item)
-
-    async def call(
-        self, member: str, signature: str = "", *body: Any, path: str = ITEM, interface: str | None = TEST
-    ) -> Message:
-        return await asyncio.to_thread(
-            self.client.call, self.bus.unique_name, path, interface, member, signature or None, body
-        )
-
-    async def result(self, member: str, signature: str = "", *body: Any, **where: Any) -> tuple[Any, ...]:
-        reply = await self.call(member, signature, *body, **where)
-        assert is_return(reply), reply.body
-        return tuple(reply.body)
-
-    async def error(self, member: str, signature: str = "", *body: Any, **where: Any) -> str:
-        return error_name(await self.call(member, signature, *body, **where))
-
-    def subscribe(self) -> None:
-        self.client.subscribe(f"type='signal',sender='{self.bus.unique_name}'")
-
-    async def all_received(self) -> list[Message]:
-        await self.bus.ping()
-        return await asyncio.to_thread(self.client.everything_until_now)
-
-
-@asynccontextmanager
-async def serving(bus_daemon: BusDaemon, client: Client) -> AsyncIterator[Service]:
-    bus = await Bus.connect(bus_daemon.address)
-    try:
-        yield Service(bus, client)
-    finally:
-        bus.close()
-
-
-def member(message: Message) -> str:
-    return str(message.header.fields[HeaderFields.member])
-
-
-def path_of(message: Message) -> str:
-    return str(message.header.fields[HeaderFields.path])
 
 
 @in_loop
@@ -442,81 +260,6 @@ async def test_who_wants_no_reply_gets_none(bus_daemon: BusDaemon, client: Clien
             client.send(message)
         await service.result("Nothing")
         assert await service.all_received() == []
-
-
-@in_loop
-async def test_peer_answers_everywhere(bus_daemon: BusDaemon, client: Client) -> None:
-    async with serving(bus_daemon, client) as service:
-        assert await service.result("Ping", path="/any/where", interface=PEER) == ()
-        if MACHINE_ID:
-            assert await service.result("GetMachineId", interface=PEER) == (MACHINE_ID,)
-
-
-@in_loop
-async def test_every_level_can_be_introspected(bus_daemon: BusDaemon, client: Client) -> None:
-    async with serving(bus_daemon, client) as service:
-        service.server.export(LOG_CONTROL, LogControl(), Item(service.server))
-
-        async def node(path: str) -> tuple[list[str | None], list[str | None]]:
-            [xml] = await service.result("Introspect", path=path, interface=INTROSPECTABLE)
-            root = ElementTree.fromstring(xml)
-            return [i.get("name") for i in root.findall("interface")], [
-                c.get("name") for c in root.findall("node")
-            ]
-
-        common = [INTROSPECTABLE, PEER, PROPERTIES]
-        assert await node("/") == (common, ["org"])
-        assert await node("/org") == (common, ["amux", "freedesktop"])
-        assert await node(MANAGER) == ([TEST, *common, OBJECT_MANAGER], ["sessions"])
-        assert await node(MANAGER + "/sessions") == (common, ["a1"])
-        assert await node(ITEM) == ([TEST, *common], [])
-        service.server.unexport(ITEM)
-        assert await node(MANAGER) == ([TEST, *common, OBJECT_MANAGER], [])
-        assert (await node(LOG_CONTROL))[0] == [
-            "org.freedesktop.LogControl1",
-            TEST,
-            *common,
-        ]
-
-
-@pytest.mark.skipif(shutil.which("busctl") is None, reason="busctl is not installed")
-@in_loop
-async def test_busctl_gets_along(bus_daemon: BusDaemon, client: Client) -> None:
-    async with serving(bus_daemon, client) as service:
-        log = LogControl()
-        service.server.export(LOG_CONTROL, log)
-        name = service.bus.unique_name
-
-        async def busctl(*arguments: str) -> str:
-            command = ["busctl", f"--address={bus_daemon.address}", *arguments]
-            done = await asyncio.to_thread(
-                subprocess.run, command, capture_output=True, text=True, check=False, timeout=20
-            )
-            assert done.returncode == 0, done.stderr
-            return str(done.stdout)
-
-        tree = await busctl("tree", "--list", name)
-        assert {"/", "/org", MANAGER, ITEM, LOG_CONTROL} <= set(tree.split())
-        for path in ("/", "/org/amux", MANAGER, MANAGER + "/sessions", LOG_CONTROL):
-            assert "org.freedesktop.DBus.Introspectable" in await busctl("introspect", name, path)
-        assert ".Divide" in await busctl("introspect", name, ITEM)
-        control = (name, LOG_CONTROL, "org.freedesktop.LogControl1")
-        await busctl("set-property", *control, "LogLevel", "s", "debug")
-        assert log.level == "debug"
-        assert await busctl("get-property", *control, "LogLevel") == 's "debug"\n'
-
-
-@pytest.mark.skipif(shutil.which("gdbus") is None, reason="gdbus is not installed")
-@in_loop
-async def test_gdbus_gets_along(bus_daemon: BusDaemon, client: Client) -> None:
-    async with serving(bus_daemon, client) as service:
-        where = ["--address", bus_daemon.address, "--dest", service.bus.unique_name, "--object-path", "/"]
-        command = ["gdbus", "introspect", *where, "--recurse"]
-        done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, check=True, timeout=20
-        )
-        assert "Divide(in  i dividend," in done.stdout
-        assert "readwrite s Name = 'one';" in done.stdout
 
 
 class Session:
