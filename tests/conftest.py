@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("cli_fixtures", "ends_fixtures", "events_fixtures", "server_fixtures")
 pytest.register_assert_rewrite("harness.killable", "harness.kill_subject", "harness.kill_points")
@@ -16,6 +17,10 @@ from harness.machine import Machine  # noqa: E402
 pytest.register_assert_rewrite("harness.witnesses")
 
 REPORTED_LINES = 200
+
+# How long an example takes is a matter of what else the machine does.
+settings.register_profile("amux", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("amux")
 
 
 def pytest_configure(config: pytest.Config) -> None:
