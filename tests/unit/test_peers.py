@@ -5,6 +5,8 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
@@ -16,6 +18,7 @@ from amuxd import peers
 from amuxd.events import Events, activated_socket
 from amuxd.peers import Peer
 
+ROOT = Path(__file__).parents[2]
 Answer = Callable[[Peer, bytes], Awaitable[None]]
 
 
@@ -167,20 +170,20 @@ def test_without_activation_there_is_no_socket_to_take(monkeypatch: pytest.Monke
     assert activated_socket() is None
 
 
-def test_a_socket_of_another_kind_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    saved = os.dup(3) if os.path.exists("/proc/self/fd/3") else None  # noqa: PTH110
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wrong:
-        os.dup2(wrong.fileno(), 3)
-    try:
-        monkeypatch.setenv("LISTEN_FDS", "1")
-        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
-        assert activated_socket() is None
-        assert "not the events socket" in caplog.text
-        assert "LISTEN_FDS" not in os.environ
-    finally:
-        os.close(3)
-        if saved is not None:
-            os.dup2(saved, 3)
-            os.close(saved)
+ACTIVATED_WRONGLY = """
+import os, socket
+from amuxd.events import activated_socket
+wrong = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+os.dup2(wrong.fileno(), 3)
+os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
+print(activated_socket(), "LISTEN_FDS" in os.environ)
+"""
+
+
+def test_a_socket_of_another_kind_is_left_alone() -> None:
+    """In a process of its own, for descriptor 3 of this one may be what the tests are run through."""
+    program = [sys.executable, "-c", ACTIVATED_WRONGLY]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "None False\n"
+    assert "not the events socket" in done.stderr
