@@ -1,6 +1,7 @@
 """A look at a run, or into its directory, that does not come to an end takes nothing from the others."""
 
 import asyncio
+import gc
 import os
 import threading
 from pathlib import Path
@@ -38,6 +39,8 @@ def standing(server: Process) -> RunState:
 
 
 def held() -> int:
+    # What other tests let go of is closed now, and not in between.
+    gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -78,19 +81,22 @@ def test_directories_that_do_not_answer_keep_nothing_else_waiting(
 ) -> None:
     answers = threading.Event()
     monkeypatch.setattr(local, "check", lambda *_: answers.wait())
-    monkeypatch.setattr(local, "CHECK_DEADLINE", 1.0)
 
     async def story() -> None:
+        monkeypatch.setattr(local, "CHECK_DEADLINE", 1000.0)
         starting = [asyncio.create_task(host.launch(session("/far"), 1, False)) for _ in range(100)]
+        # Each of them has begun.
         await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await host.tear_down("other")
         assert not any(task.done() for task in starting)
-        outcomes = await asyncio.gather(*starting, return_exceptions=True)
-        assert {str(outcome) for outcome in outcomes} == {
-            "its directory /far, or its program, did not answer within 1 s"
-        }
-        assert {type(outcome) for outcome in outcomes} == {LaunchRefused}
+        for task in starting:
+            task.cancel()
+        await asyncio.wait(starting)
+        monkeypatch.setattr(local, "CHECK_DEADLINE", 1.0)
+        late = "its directory /far, or its program, did not answer within 1 s"
+        with pytest.raises(LaunchRefused, match=late):
+            await host.launch(session("/far"), 1, False)
 
     try:
         asyncio.run(story())

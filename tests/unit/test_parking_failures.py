@@ -17,7 +17,7 @@ from amuxd.config import Settings
 from amuxd.errors import AmuxError, Internal, LaunchFailed
 from amuxd.hosts import LaunchRefused
 from amuxd.hosts.tmux import TmuxUnreachable
-from amuxd.registry import Entry
+from amuxd.registry import Entry, Waking
 from amuxd.retention import Retention
 from amuxd.states import State, StopRequested
 from amuxd.store import Known
@@ -110,16 +110,19 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
 @pytest.mark.parametrize("why", ["attached", "attention", "printed"])
 def test_what_is_in_use_is_not_idle(tmp_path: Path, why: str) -> None:
     async def story(world: World) -> None:
-        entry = await world.start(BRIEF)
+        entry = await world.start(SLEEPER)
         if why == "attached":
             entry.attached = 1
         elif why == "attention":
             await world.supervisor.amend(entry, "Attention", attention="permission")
         else:
             entry.activity_at = now() + 10**12
+        # Only now, however long the disk took until here.
+        entry.agent = BRIEF
         other = await world.start(BRIEF)
         await world.until(lambda: other.parked)
-        assert not entry.parked
+        async with entry.operation:
+            assert not entry.parked
 
     asyncio.run(in_world(tmp_path, story))
 
@@ -142,9 +145,11 @@ def test_the_time_for_which_it_waited_was_no_idle_time(
     tmp_path: Path, then: Callable[[World, Entry], Coroutine[Any, Any, None]]
 ) -> None:
     async def story(world: World) -> None:
-        waits = await world.start(SOON)
+        waits = await world.start(SLEEPER)
         waits.waking = None
         await world.runs.homes.attending.reported(waits, "permission", "may I?")
+        # Only now, however long the disk took until here.
+        waits.agent = SOON
         other = await world.start(SOON)
         await world.until(lambda: other.parked)
         assert not waits.parked
@@ -263,12 +268,13 @@ def test_one_that_prints_nothing_is_not_waited_for_for_ever(
         entry = await world.start(SLEEPER)
         hands = terminals.Terminals(world.runs)
         began = asyncio.get_running_loop().time()
+        entry.waking = Waking(began, 0)
         await hands.send(entry, "text", True)
         assert world.host.typed == ["text"]
         assert asyncio.get_running_loop().time() - began >= 0.15
-        began = asyncio.get_running_loop().time()
-        await hands.send(entry, "more", True)
-        assert asyncio.get_running_loop().time() - began < 0.15
+        monkeypatch.setattr(terminals, "LONGEST_WAKING", 1000.0)
+        async with asyncio.timeout(20):
+            await hands.send(entry, "more", True)
 
     asyncio.run(in_world(tmp_path, story))
 
