@@ -37,7 +37,7 @@ def test_growth_goes_on_across_a_rotation(tmp_path: Path) -> None:
     growth = Growth(log)
     assert list(growth.blocks()) == []
     log.write_bytes(b"one\n")
-    assert select.select([growth], [], [], 5)[0]
+    assert select.select([growth], [], [], 20)[0]
     assert b"".join(growth.blocks()) == b"one\n"
     with log.open("ab") as file:
         file.write(b"two\n")

@@ -27,7 +27,7 @@ class Suspicions:
         self._told.set()
 
     async def next(self) -> str:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await self._told.wait()
         self._told.clear()
         return self.all[-1]
@@ -124,7 +124,7 @@ def test_one_that_does_not_answer_holds_up_one_thread(
         (asker,) = slow.askers
         slow.answers.set()
         await asyncio.to_thread(asker.join)
-        monkeypatch.setattr(directories, "PATIENCE", 5.0)
+        monkeypatch.setattr(directories, "PATIENCE", 20.0)
         assert await watched.watch(str(here)) == identify(str(here))
         here.rename(tmp_path / "moved")
         assert await suspicions.next() == str(here)

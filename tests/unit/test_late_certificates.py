@@ -29,7 +29,7 @@ def test_it_is_not_taken_for_that_of_the_next_run(tmp_path: Path, monkeypatch: p
 
     def slowly(log: Path) -> list[str]:
         reading.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
         return []
 
     async def story(world: World) -> None:
@@ -41,11 +41,11 @@ def test_it_is_not_taken_for_that_of_the_next_run(tmp_path: Path, monkeypatch: p
         entry = await world.create(None, "sh", str(script))
         await world.runs.start(entry)
         await world.until(lambda: entry.state.state is State.COMPLETED)
-        assert await asyncio.to_thread(reading.wait, 10)
+        assert await asyncio.to_thread(reading.wait, 20)
         script.write_text("exec sleep 1000")
         await world.runs.restart(entry)
         go_on.set()
-        assert await asyncio.to_thread(certified.wait, 10)
+        assert await asyncio.to_thread(certified.wait, 20)
         async with entry.writing:
             assert (entry.state.run, entry.certificate) == (2, None)
         written = world.store.certificate(entry.id, 1)

@@ -34,11 +34,11 @@ class Slow:
 
     def __call__(self, *_question: object) -> str:
         self.asked.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(30)
         return self._answer
 
     async def during(self, happens: Awaitable[object]) -> None:
-        await asyncio.to_thread(self.asked.wait, 10)
+        assert await asyncio.to_thread(self.asked.wait, 20)
         await happens
         self.go_on.set()
 

@@ -50,7 +50,7 @@ def test_it_is_removed_before_amuxd_goes_on_with_it(
             await reconcile.reconcile(world.runs)
         await removing
         await asyncio.gather(*world.supervisor._tasks)
-        assert all(process.wait(5) for process in world.host.processes)
+        assert all(process.wait(20) for process in world.host.processes)
         assert list(world.supervisor.registry) == []
         assert [path.name for path in world.store.sessions.iterdir() if path.is_dir()] == []
 

@@ -89,7 +89,7 @@ def test_a_change_that_waits_for_the_removal_finds_nothing_to_change(
         def slowly(session_id: str) -> None:
             remove(session_id)
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
 
         world.store.remove = slowly  # type: ignore[method-assign]
         removing = asyncio.create_task(world.runs.remove(entry, force=False))
@@ -97,7 +97,7 @@ def test_a_change_that_waits_for_the_removal_finds_nothing_to_change(
         late = asyncio.create_task(change(world, entry))  # type: ignore[arg-type]
         await asyncio.sleep(0.05)
         go_on.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await asyncio.gather(removing, late)
         assert list(world.supervisor.registry) == []
         assert left_on_disk(world.store) == []
@@ -113,7 +113,7 @@ def test_a_removal_waits_for_the_change_that_is_under_way(tmp_path: Path) -> Non
 
         def slowly(*arguments: object) -> None:
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
             change(*arguments)  # type: ignore[arg-type]
 
         world.store.change = slowly  # type: ignore[method-assign]
@@ -149,7 +149,7 @@ def test_an_end_that_a_full_disk_kept_from_being_certified(
             await world.until(lambda: entry.state.state is State.COMPLETED)
             await tried.wait()
             await world.runs.remove(entry, force=False)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while others := world.supervisor._tasks - {asyncio.current_task()}:
                 await asyncio.wait(others)
         assert left_on_disk(world.store) == []

@@ -62,7 +62,7 @@ def test_it_is_asked_again_where_there_was_no_answer(
         logind = Logind(*[BusTimeout("logind did not answer")] * hiccups)
         keeping = _keep(world, logind)
         await world.start(SLEEPER)
-        await asyncio.wait_for(logind.locked.wait(), 5)
+        await asyncio.wait_for(logind.locked.wait(), 20)
         await _leave(keeping)
         assert os.read(logind.locks[0], 1) == b""
         logind.close()
@@ -77,7 +77,7 @@ def test_it_is_not_asked_again_where_it_refused(tmp_path: Path, error: BusError)
     async def story(world: World) -> None:
         logind = Logind(error)
         await world.start(SLEEPER)
-        await asyncio.wait_for(_keep(world, logind), 5)
+        await asyncio.wait_for(_keep(world, logind), 20)
         assert not logind.locks
 
     asyncio.run(in_world(tmp_path, story))
