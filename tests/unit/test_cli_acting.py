@@ -1,13 +1,18 @@
 """Ctrl-C at moments that nobody hits on demand."""
 
-import os
 import signal
+import threading
 from typing import Any
 
 import pytest
 
 from amuxd.cli import acting
 from amuxd.cli.failures import Interrupted
+
+
+def press_ctrl_c() -> None:
+    # amux has one thread. Here there are those that the tests are run through, which block no signal.
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 class Interrupting:
@@ -18,12 +23,12 @@ class Interrupting:
 
     def properties(self, path: str) -> dict[str, Any]:
         if path == "unasked":
-            os.kill(os.getpid(), signal.SIGINT)
+            press_ctrl_c()
         return {"Name": path, "Id": f"id of {path}"}
 
     def begin(self, path: str, *_: Any) -> int:
         if path == "last":
-            os.kill(os.getpid(), signal.SIGINT)
+            press_ctrl_c()
         return 1
 
     def finish(self, serial: int, timeout: float) -> None:
