@@ -121,7 +121,8 @@ class Homes:
         if (end := self._host.end_in_shell(entry.session, entry.state.run)) is not None:
             self._watch.forget_process(home.command_fd)
             entry.ended.set()
-            self._supervisor.spawn(self._tell_end(entry, end, entry.state.run))
+            # Whoever wants the shell, once the end is told, waits until it is known that it stays open.
+            entry.settling = self._supervisor.spawn(self._tell_end(entry, end, entry.state.run))
 
     async def _conclude(self, entry: Entry, home: Home) -> None:
         run = entry.state.run
@@ -151,7 +152,8 @@ class Homes:
 
     def _was_not_stopped(self, entry: Entry, run: int) -> bool:
         """It was told to have failed while its command lived on, and nobody has left its home yet."""
-        settles = entry.settling is not None and not entry.settling.done()
+        settling = entry.settling
+        settles = settling not in (None, asyncio.current_task()) and not settling.done()
         failed = entry.state.state is State.FAILED and entry.state.run == run
         return failed and entry.home is not None and not settles
 
@@ -207,7 +209,7 @@ class Homes:
             os.close(shell)
 
     async def settled(self, entry: Entry) -> None:
-        if (settling := entry.settling) is not None:
+        while (settling := entry.settling) is not None:
             await asyncio.wait([settling])
             if entry.settling is settling:
                 entry.settling = None

@@ -17,7 +17,7 @@ from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import Parking
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, Waking
-from amuxd.states import LIVE, End, Liveness, State, decide
+from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
 from amuxd.watch import Watch
@@ -192,6 +192,8 @@ class Runs:
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
         async with self._operation(entry):
+            if entry.session.shell and entry.state.state in ENDED and entry.home is not None:
+                await self.homes.settled(entry)
             if self.homes.has_open_shell(entry):
                 # Its run is over: what is left to stop is the shell that stayed open.
                 await self.homes.settled(entry)

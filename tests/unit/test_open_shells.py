@@ -1,0 +1,45 @@
+"""A shell that stays open after its command, and what is asked of it just then."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd.homes import EXIT_STATUS
+from amuxd.registry import Entry
+from amuxd.states import End, State, Transition
+
+
+def test_it_can_be_stopped_from_the_moment_at_which_the_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000", shell=True)
+        stopping: list[asyncio.Task[None]] = []
+        torn_down: list[str] = []
+        moved = world.changes.moved
+
+        def stop_at_once(subject: Entry, transition: Transition) -> None:
+            if transition.target is State.COMPLETED:
+                stopping.append(asyncio.ensure_future(world.runs.stop(entry, 5)))
+            moved(subject, transition)
+
+        async def tear_down(session_id: str, **_: Any) -> None:
+            torn_down.append(session_id)
+            world.host.end()
+
+        world.changes.moved = stop_at_once  # type: ignore[method-assign]
+        monkeypatch.setattr(world.host, "tear_down", tear_down)
+        await world.runs.start(entry)
+        status = world.store.run_directory(entry.id, 1) / EXIT_STATUS
+        monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=0))
+        status.with_suffix(".new").write_text("0\n")
+        status.with_suffix(".new").rename(status)
+        await world.until(lambda: stopping)
+        await stopping[0]
+        assert torn_down == [entry.id]
+        assert not world.runs.homes.has_open_shell(entry)
+
+    asyncio.run(in_world(tmp_path, story))
