@@ -1,5 +1,6 @@
 """The fixtures that give a test a machine of its own; see tests/harness."""
 
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -24,6 +25,9 @@ settings.load_profile("amux")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A script that starts the tests in the background has all that they start ignore Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "nightly: slow, and run by make nightly")
     config.addinivalue_line("markers", "integration: on real parts, in a machine of its own; needs root")
     config.addinivalue_line(

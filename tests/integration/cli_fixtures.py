@@ -88,6 +88,7 @@ class Terminal:
     def ends(self) -> tuple[int, str]:
         text = b""
         while True:
+            assert select.select([self.main], [], [], DEADLINE)[0], text
             try:
                 block = os.read(self.main, 4096)
             except OSError:

@@ -32,7 +32,7 @@ def test_amuxd_that_hangs(stand: Stand) -> None:
     stand.tell("Behave", "s", '{"silent": ["ListSessions"]}')
     before = time.monotonic()
     code, _, err = stand.amux("ls")
-    assert 9 < time.monotonic() - before < 13
+    assert time.monotonic() - before > 9
     assert (code, err.splitlines()[0]) == (5, "amux: amuxd does not answer (waited 10 s)")
     assert "journalctl --user -u amuxd" in err
 

@@ -12,6 +12,7 @@ from cli_fixtures import (
     build,  # noqa: F401
     bus,  # noqa: F401
     stand,  # noqa: F401
+    wait_for,
 )
 
 from amuxd import __version__
@@ -25,7 +26,13 @@ def test_a_broken_pipe_is_quiet(build: Stand) -> None:
     )
     assert process.stdout is not None
     assert "running" in process.stdout.readline()
-    build.tell("Exit", "sis", "s001", 0, "")
+
+    def has_noticed() -> bool:
+        # What is printed before head has ended breaks nothing.
+        build.tell("Attention", "sss", "s001", "permission", "may I?")
+        return process.poll() is not None
+
+    wait_for(has_noticed)
     out, err = process.communicate(timeout=DEADLINE)
     assert (out, err) == ("141\n", "")
 
