@@ -1,7 +1,9 @@
 import asyncio
+import contextlib
 import os
 import queue
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -99,7 +101,8 @@ class Client:
         self._replies: dict[int, queue.Queue[Message]] = {}
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[str | None, tuple[Any, ...]]] = {}
-        threading.Thread(target=self._receive, daemon=True).start()
+        self._receiver = threading.Thread(target=self._receive, daemon=True)
+        self._receiver.start()
 
     def _receive(self) -> None:
         while True:
@@ -182,6 +185,10 @@ class Client:
         return messages
 
     def close(self) -> None:
+        # Unless the bus was first. Its thread would wait for ever on a descriptor that is another's by then.
+        with contextlib.suppress(OSError):
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._receiver.join()
         self._connection.close()
 
 

@@ -5,7 +5,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from bus_fixtures import BusDaemon, bus_daemon, in_loop  # noqa: F401
+from bus_fixtures import DEADLINE, BusDaemon, bus_daemon, in_loop  # noqa: F401
 from bus_fixtures import Client as BusClient
 from ends_fixtures import ENDLESS, certified, ended, ready, server_of
 from harness.client import Client
@@ -167,10 +167,10 @@ async def test_who_stops_a_unit_that_is_being_stopped_waits_for_the_same_end(bus
         await enclosure.begin()
         both = asyncio.gather(enclosure.stop("abc"), enclosure.stop("abc"))
         for _ in ("Subscribe", "StopUnit", "StopUnit"):
-            await asyncio.to_thread(systemd.received.get, timeout=5)
+            await asyncio.to_thread(systemd.received.get, timeout=DEADLINE)
         over = (8, "/job/8", "amux-abc.service", "done")
         systemd.signal(units.PATH, units.MANAGER, "JobRemoved", "uoss", over)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             await both
     finally:
         bus.close()
