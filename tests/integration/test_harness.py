@@ -72,7 +72,8 @@ def test_services_run_under_a_real_user_manager(shared_machine: Machine) -> None
     shared_machine.run(["systemd-run", "--user", "--wait", "--collect", "true"])
     with pytest.raises(CommandFailed):
         shared_machine.run(["systemd-run", "--user", "--wait", "--collect", "false"])
-    assert shared_machine.systemctl("is-system-running") == "running"
+    # The one that failed is forgotten a moment after systemd-run is told.
+    until(lambda: shared_machine.systemctl("is-system-running", check=False) == "running")
 
 
 def test_a_transient_unit_has_its_limits_and_its_own_cgroup(shared_machine: Machine) -> None:
@@ -115,7 +116,7 @@ def test_a_signal_reaches_the_command_itself(shared_machine: Machine) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=10)[0] == "caught\n"
+    assert process.communicate(timeout=20)[0] == "caught\n"
     assert process.returncode == 7
 
 

@@ -142,7 +142,7 @@ def test_the_first_process_of_the_two_of_a_daemon_is_not_taken_for_it(amux_every
         first = amux.machine.pids_of("sleep") - {amux.machine.outside_pid(session.get("Pid"))}
         until(lambda: not first & amux.machine.pids_of("sleep"))
         assert session.get("State") == "running"
-        assert "ready" in session.log()
+        until(lambda: "ready" in session.log())
         assert not [line for line in amux.journal() if "opened again" in line["MESSAGE"]]
         session.call("Stop", "a{sv}", {})
 

@@ -1,5 +1,6 @@
 """Parking: the process is gone, the session stays, and it comes back for whoever wants it."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -261,8 +262,15 @@ class Blocked:
         return self._amux.state / "sessions" / session.id / ".lock"
 
     def block(self, session: Session) -> None:
-        self._lock(session).unlink(missing_ok=True)
-        self._lock(session).mkdir()
+        until(lambda: self._replaced(self._lock(session)))
+
+    def _replaced(self, lock: Path) -> bool:
+        # amuxd may make it again in between.
+        lock.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            lock.mkdir()
+            return True
+        return False
 
     def release(self, session: Session) -> None:
         shutil.rmtree(self._lock(session))
@@ -292,7 +300,7 @@ def test_what_cannot_be_written_down_does_not_happen(amux: Amux, agents: Agents,
 def test_a_conversation_that_cannot_be_written_down_is_learned_later(
     amux: Amux, agents: Agents, blocked: Blocked
 ) -> None:
-    agents.configure("codex", own=True, extra=("--slow", "0.5"))
+    agents.configure("codex", own=True, extra=("--slow", "2"))
     session = agents.create("codex")
     blocked.block(session)
     until(lambda: any("could not be written down" in line["MESSAGE"] for line in amux.journal()))
