@@ -135,7 +135,7 @@ class Events:
         self.close()
 
     def wait(
-        self, predicate: Callable[[Signal], bool], timeout: float = 10, after: Signal | None = None
+        self, predicate: Callable[[Signal], bool], timeout: float = 20, after: Signal | None = None
     ) -> Signal:
         """The first signal that matches, of those that came already too; after: only later ones than that."""
         deadline = time.monotonic() + timeout

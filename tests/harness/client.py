@@ -68,7 +68,7 @@ class Session(Proxy):
     def state(self) -> str:
         return str(self.get("State"))
 
-    def wait_state(self, *states: str, timeout: float = 10) -> str:
+    def wait_state(self, *states: str, timeout: float = 20) -> str:
         """By event: subscribed first, then looked, so that no change falls in between."""
         with self.amux.events() as events:
             if (state := self.state) in states:

@@ -94,7 +94,7 @@ class Amux(Client):
 
     def _leftovers(self) -> list[str]:
         with contextlib.suppress(TimeoutError):
-            until(lambda: not self._strangers(), timeout=2)
+            until(lambda: not self._strangers(), timeout=10)
         remains = []
         for process in self._strangers():
             try:

@@ -33,7 +33,7 @@ class Slot(Proxy):
 
     def check(self, holders: list[str]) -> None:
         # It is given back right after the end is told.
-        until(lambda: self.get("Holders") == holders, timeout=10)
+        until(lambda: self.get("Holders") == holders)
         assert self.get("Queue") == []
         stored = json.loads(self._file.read_text())
         assert [place["session_id"] for place in stored["holders"]] == holders
@@ -80,13 +80,13 @@ class Subject:
             self.other = None
 
     def wait_until_begun(self, times: int) -> None:
-        until(lambda: self.begun == times, timeout=10)
+        until(lambda: self.begun == times)
 
     def end(self, code: int) -> None:
         """The command ends with this code, whoever watches."""
         with self.orders.open("w") as orders:
             orders.write(f"{code}\n")
-        until(lambda: not self._processes(), timeout=10)
+        until(lambda: not self._processes())
 
     @property
     def begun(self) -> int:
@@ -143,17 +143,17 @@ class Subject:
         if self.slot:
             self.slot.check([session.id] if state == "running" else [])
         if state == "running" and not parked:
-            until(lambda: len(self._processes()) == 1, timeout=10)
-            until(lambda: session.get("Pid") != 0, timeout=10)
+            until(lambda: len(self._processes()) == 1)
+            until(lambda: session.get("Pid") != 0)
             assert self.amux.units() == {session.get("Unit")}
             assert self.amux.machine.outside_pid(session.get("Pid")) in self._processes()
         else:
             # An ended session keeps its terminal for as long as somebody looks at it.
             self.hang_up()
-            until(lambda: not self.amux.units(), timeout=10)
-            until(lambda: not self._litter(session.id), timeout=10)
+            until(lambda: not self.amux.units())
+            until(lambda: not self._litter(session.id))
             assert not self._processes()
-            until(lambda: session.get("Pid") == 0, timeout=10)
+            until(lambda: session.get("Pid") == 0)
         if state == "failed":
             certificate = session.certificate()
             assert (certificate["exit_code"], certificate["last_lines"][-1]) == (3, "bye 3")
@@ -177,7 +177,7 @@ class Subject:
             begun += (source, target) == ("starting", "running")
         assert (last, last_run) == (session.state, session.get("Run"))
         # Each run's command has begun, and once; that of an agent once more where it was brought back.
-        until(lambda: begun <= self.begun <= begun + self.agent, timeout=10)
+        until(lambda: begun <= self.begun <= begun + self.agent)
 
     def _litter(self, session_id: str) -> list[str]:
         """What is left of it in the runtime directory."""

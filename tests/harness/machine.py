@@ -244,7 +244,7 @@ class Machine:
                 return int(process.pid)
         raise ProcessLookupError(f"there is no process {pid} in the machine")
 
-    def kill(self, pid: int, number: int = signal.SIGKILL, timeout: float = 10) -> None:
+    def kill(self, pid: int, number: int = signal.SIGKILL, timeout: float = 20) -> None:
         """Signals a process, by its number in the machine, and waits for its end."""
         handle = os.pidfd_open(self.outside_pid(pid))
         try:

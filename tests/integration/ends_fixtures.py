@@ -47,7 +47,7 @@ def server_of(amux: Client, session: Session) -> int:
 
 
 def ready(session: Session) -> None:
-    until(lambda: "ready" in session.log(), timeout=10)
+    until(lambda: "ready" in session.log())
 
 
 def certified(amux: Client, events: Events, session: Session, wanted: dict[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ def in_shell(amux: Client, line: str, shell: str = "/bin/bash") -> Session:
 
 
 def shown_by(session: Session, text: str) -> None:
-    until(lambda: text in session.log(), timeout=10)
+    until(lambda: text in session.log())
 
 
 def has_home(session: Session) -> bool:
@@ -118,7 +118,7 @@ def test_a_shell_session_is_stopped_at_once(amux: Amux, shell: str, line: str) -
         session.wait_state("completed")
         until(lambda: has_home(session))
     # With less than the grace that a command has which does not obey.
-    session.stop(grace=60, timeout=8)
+    session.stop(grace=60, timeout=20)
     assert session.state == ("stopped" if "sleep" in line else "completed")
     assert session.get("HostAlive") == "dead"
     assert amux.machine.systemctl("list-units", "--no-legend", "amux-*.service") == ""

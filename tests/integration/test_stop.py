@@ -24,7 +24,7 @@ STUBBORN = ["sh", "-c", "trap '' TERM HUP; echo ready; while :; do sleep 1000; d
 
 
 def ready(session: Session) -> None:
-    until(lambda: "ready" in session.log(), timeout=10)
+    until(lambda: "ready" in session.log())
 
 
 def members(amux: Client, session: Session) -> Iterator[psutil.Process]:
@@ -183,7 +183,7 @@ def test_what_a_child_prints_at_the_end_is_kept_and_no_mark_is_seen(
     anywhere: Client, looked_at: bool
 ) -> None:
     session = anywhere.create(["sh", "-c", PRINTS_ON])
-    until(lambda: "line 1" in session.log(), timeout=10)
+    until(lambda: "line 1" in session.log())
     terminal = Terminal(anywhere.machine, session.call("AttachCommand")) if looked_at else None
     with terminal or contextlib.nullcontext():
         until(lambda: session.get("Attached") == looked_at)

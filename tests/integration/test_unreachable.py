@@ -54,7 +54,7 @@ def test_what_systemd_does_not_start_any_more_is_not_waited_for(
     for command in (["ls"], ["stop", "build"]):
         before = time.monotonic()
         refused = amux.cli(*command, check=False)
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 9
         assert (refused.returncode, refused.stdout) == (5, "")
         assert refused.stderr.startswith(FAILED)
     for process in watching:
@@ -144,7 +144,7 @@ def test_where_the_amuxd_of_this_home_can_be_reached_is_said_at_once(
     before = {process.pid for process in embedded.machine.processes()}
     began = time.monotonic()
     refused = embedded.cli("ls", check=False, env=second)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
     assert (refused.returncode, refused.stdout) == (5, "")
     keeper = (embedded.state / "amuxd.lock").read_text().strip()
     runtime = f"'{first['XDG_RUNTIME_DIR']}'" if first is elsewhere else first["XDG_RUNTIME_DIR"]
