@@ -30,7 +30,7 @@ def work(pool: ThreadPoolExecutor, repo: Path, script: str) -> Future[str]:
 def test_what_is_at_work_can_clean_up_after_itself(repo: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         working = work(pool, repo, "trap 'touch cleaned; exit 1' TERM")
-        git_module.stop()
+        git_module.stop(patience=20)
         with pytest.raises(GitFailed):
             working.result(timeout=20)
     assert (repo / "cleaned").exists()
