@@ -333,7 +333,7 @@ def test_a_flood_is_heard_at_its_end(amux: Amux, events: Events) -> None:
     session = script(
         amux, r"printf 'x\a'; head -c 3000000 /dev/zero | tr '\0' x; printf '\033]9;after the flood\a'; cat"
     )
-    until(lambda: session.get("AttentionMessage") == "after the flood")
+    until(lambda: session.get("AttentionMessage") == "after the flood", timeout=60)
 
 
 def test_a_log_that_was_put_aside_is_heard_to_its_end(amux: Amux) -> None:
@@ -344,7 +344,8 @@ def test_a_log_that_was_put_aside_is_heard_to_its_end(amux: Amux) -> None:
         amux, r"head -c 6000000 /dev/zero | tr '\0' x; read x <&3; printf '\033]9;in the new one\a'; cat"
     )
     log = Path(session.get("LogPath"))
-    until(lambda: log.with_name("output.log.1").exists(), timeout=20)
+    # Six megabytes through a terminal, on a machine that may have other things to do.
+    until(lambda: log.with_name("output.log.1").exists(), timeout=60)
     go_on(amux)
     until(lambda: session.get("AttentionMessage") == "in the new one")
 
