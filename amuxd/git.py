@@ -15,6 +15,15 @@ LONG = 100.0
 # Hooks and monitors are programs of the repository's: nobody asked for these to run here.
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
 
+# For a look before something is thrown away: a file counts as unchanged only if nothing about it has changed,
+# whatever the user has configured to make git quicker.
+STRICTLY = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.trustctime",
+    "GIT_CONFIG_VALUE_0": "true",
+    "GIT_CONFIG_KEY_1": "core.checkStat",
+    "GIT_CONFIG_VALUE_1": "default",
+}
 
 # Who waits for git is a thread, which cannot be cancelled, and which amuxd waits for when it ends.
 _at_work: set[subprocess.Popen[str]] = set()

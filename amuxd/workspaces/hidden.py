@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amuxd.git import GitFailed, git
+from amuxd.git import STRICTLY, GitFailed, git
 
 _GITLINK = "160000"
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -41,8 +41,9 @@ def changed_unseen(directory: Path, index: Index) -> list[str]:
     own = git(directory, "rev-parse", "--path-format=absolute", "--git-path", "index").removesuffix("\n")
     with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
         copy = Path(scratch, "index")
-        shutil.copyfile(own, copy)
-        asked = {"GIT_INDEX_FILE": str(copy)}
+        # With its time: git mistrusts what is not older than the index, and compares the contents.
+        shutil.copy2(own, copy)
+        asked = {**STRICTLY, "GIT_INDEX_FILE": str(copy)}
         paths = "".join(f"{path}\0" for path in present)
         for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
             git(directory, "update-index", flag, "-z", "--stdin", input=paths, environment=asked)
@@ -66,7 +67,8 @@ def is_spare(repository: Path) -> bool:
         return False
     try:
         if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
-            changed = git(repository, "status", "--porcelain", "--ignore-submodules=none")
+            words = ["status", "--porcelain", "--ignore-submodules=none"]
+            changed = git(repository, *words, environment=STRICTLY)
             if changed or any(repositories_below_its_own(repository)):
                 return False
         local = ["HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--tags"]

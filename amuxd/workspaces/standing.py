@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from amuxd.git import GitFailed, git
+from amuxd.git import STRICTLY, GitFailed, git
 from amuxd.workspaces import hidden
 
 _OPERATIONS = {
@@ -45,6 +45,7 @@ class Standing:
     operation: str = ""
     submodules: dict[str, int] = field(default_factory=dict)
     has_submodules: bool = False
+    has_unwatched: bool = False
     nested: list[str] = field(default_factory=list)
 
 
@@ -76,8 +77,9 @@ def _examples(names: list[str]) -> str:
     return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
 
 
-def files_of(directory: Path | str, with_ignored: bool = False) -> Files:
-    """What git ignores is told by file, and by directory where it is the directory that is ignored."""
+def files_of(directory: Path | str, whole: bool = False) -> Files:
+    """As git shows it or, for a removal, the whole of it with what git ignores: that is told by file, and by
+    directory where it is the directory that is ignored."""
     printed = git(
         directory,
         "status",
@@ -86,7 +88,8 @@ def files_of(directory: Path | str, with_ignored: bool = False) -> Files:
         "-z",
         "--untracked-files=normal",
         "--ignore-submodules=none",
-        *(["--ignored=matching"] if with_ignored else []),
+        *(["--ignored=matching"] if whole else []),
+        environment=STRICTLY if whole else {},
     )
     return read_status(printed)
 
@@ -132,7 +135,7 @@ def examine(directory: Path, repository: str, made_branch: str) -> Standing:
     )
     if own == common:
         raise GitFailed(["rev-parse"], -1, f"{directory} is no worktree of {repository}")
-    files, nested, has_submodules = _everything_in(directory)
+    files, nested, index = _everything_in(directory)
     branches = {name for name in (files.branch, made_branch) if name}
     tips = [files.head, tip_of(repository, made_branch), *hidden.tips_of_its_own(directory)]
     tips = [tip for tip in dict.fromkeys(tips) if tip]
@@ -146,14 +149,15 @@ def examine(directory: Path, repository: str, made_branch: str) -> Standing:
         stashes=_stashes(repository, branches, detached=not files.branch),
         operation=operation_in(own),
         submodules=dict(_submodules(own / "modules")),
-        has_submodules=has_submodules or (own / "modules").is_dir(),
+        has_submodules=bool(index.submodules) or (own / "modules").is_dir(),
+        has_unwatched=bool(index.unwatched),
         nested=sorted({str(path) for path in nested}),
     )
 
 
-def _everything_in(directory: Path) -> tuple[Files, list[Path], bool]:
-    """Its files with those in its submodules, the repositories that lie in it, whether it has submodules."""
-    files, index = files_of(directory, with_ignored=True), hidden.index_of(directory)
+def _everything_in(directory: Path) -> tuple[Files, list[Path], hidden.Index]:
+    """Its files with those in its submodules, the repositories that lie in it, and its index."""
+    files, index = files_of(directory, whole=True), hidden.index_of(directory)
     uncommitted = [*files.uncommitted, *hidden.changed_unseen(directory, index)]
     untracked, ignored = list(files.untracked), list(files.ignored)
     nested = [
@@ -171,12 +175,12 @@ def _everything_in(directory: Path) -> tuple[Files, list[Path], bool]:
         elif (inner / ".git").is_file():
             below, deeper, _ = _everything_in(inner)
             # What git sees of these is told as a change of the submodule itself.
-            seen = set(files_of(inner).uncommitted)
+            seen = set(files_of(inner, whole=True).uncommitted)
             uncommitted += [f"{name}/{path}" for path in below.uncommitted if path not in seen]
             ignored += [f"{name}/{path}" for path in below.ignored]
             nested += deeper
     files = replace(files, uncommitted=uncommitted, untracked=untracked, ignored=ignored)
-    return files, nested, bool(index.submodules)
+    return files, nested, index
 
 
 def operation_in(git_directory: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import LONG, GitFailed, git
+from amuxd.git import LONG, STRICTLY, GitFailed, git
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, hidden, standing
 from amuxd.workspaces.directories import Presence
@@ -233,11 +233,13 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
     if workspace.directory not in worktrees(workspace.repository):
         return
     directory = Path(workspace.directory)
-    # git refuses those with submodules, and does not look at what it is forced to.
-    unseen = directory.exists() and found.has_submodules
+    is_there = directory.exists()
+    # git does not look at these again.
+    unseen = is_there and (found.has_submodules or found.has_unwatched)
     if unseen and not force and (come := lost(look(workspace), with_ignored=not with_ignored)):
         raise WorkspaceDirty(f"{workspace.name} has {_listed(come)}")
-    options = ["--force"] if unseen or not directory.exists() else []
+    # It refuses those with submodules.
+    options = ["--force"] if found.has_submodules or not is_there else []
     # Twice: also one that was locked.
     options = ["--force", "--force"] if force else options
     changed = set(found.files.untracked)
@@ -245,7 +247,8 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
     try:
         # git looks again, and refuses if something has come in since.
         with copies.aside(directory, unchanged):
-            git(workspace.repository, "worktree", "remove", *options, workspace.directory, deadline=LONG)
+            words = ["worktree", "remove", *options, workspace.directory]
+            git(workspace.repository, *words, deadline=LONG, environment=STRICTLY)
     except GitFailed as error:
         raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
     except (copies.Changed, OSError) as error:
