@@ -12,6 +12,9 @@ ORDINARY = 30.0
 # Checking out the files of a large repository.
 LONG = 100.0
 
+# The umask that amuxd was started with, which is the user's own.
+INHERITED = -1
+
 # Hooks and monitors are programs of the repository's: nobody asked for these to run here.
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
 
@@ -46,6 +49,7 @@ def git(
     deadline: float = ORDINARY,
     input: str | None = None,
     environment: Mapping[str, str] | None = None,
+    umask: int = INHERITED,
 ) -> str:
     """What git prints. Blocks; raises GitFailed."""
     if _stopping.is_set():
@@ -58,6 +62,7 @@ def git(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(environment or {}),
+            umask=umask,
             # git's own helpers end with it when the deadline is over.
             start_new_session=True,
             encoding="utf-8",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amuxd.bus.interface import load
-from amuxd.bus.options import environment_from, nothing_left, take
+from amuxd.bus.options import environment_from, nothing_left, take, umask_from
 from amuxd.bus.server import PropertyMap, Server, Typed
 from amuxd.bus.values import variant
 from amuxd.errors import InvalidArgument, SetupNotAllowed
@@ -68,6 +68,7 @@ class Shelf:
             base=take(options, "base", str, ""),
             slots=take(options, "slots", int, 0),
             environment=environment_from(take(options, "env", dict, {})),
+            umask=umask_from(options),
         )
         nothing_left(options, "option")
         if bool(asked.path) == bool(asked.repository):
@@ -148,7 +149,7 @@ class WorkspaceObject:
     async def setup(self, options: dict[str, Any]) -> str:
         options = dict(options)
         allow = take(options, "allow", bool, False)
-        environment = environment_from(take(options, "env", dict, {}))
+        environment, umask = environment_from(take(options, "env", dict, {})), umask_from(options)
         nothing_left(options, "option")
         workspace = self._workspace
         command = self._maker.setup_of(workspace)
@@ -158,7 +159,7 @@ class WorkspaceObject:
             await self._maker.allow(workspace)
         if not self._maker.is_allowed(workspace):
             raise SetupNotAllowed(f"nobody has allowed {command!r} in {workspace.repository} yet")
-        entry: Entry = await self._maker.set_up(workspace, environment)
+        entry: Entry = await self._maker.set_up(workspace, environment, umask)
         return f"{SESSIONS_PATH}/{entry.id}"
 
 

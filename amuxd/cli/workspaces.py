@@ -10,7 +10,7 @@ import click
 
 from amuxd.cli import failures, render, sessions, standing
 from amuxd.cli.client import LONG, Client, Properties, plain
-from amuxd.cli.environment import environment
+from amuxd.cli.environment import environment, umask
 from amuxd.cli.failures import Failure, RemoteError, WrongUsage
 from amuxd.cli.text import harmless
 from amuxd.errors import PREFIX
@@ -66,7 +66,7 @@ def make(
         options["path"] = ("s", str(path.absolute()))
     else:
         options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
-        options["env"] = ("a{ss}", environment(()))
+        options |= _surroundings()
     for option in ("branch", "base"):
         if given.get(option):
             options[option] = ("s", given[option])
@@ -77,6 +77,11 @@ def make(
     if with_setup and found["SetupCommand"]:
         _set_up_if_allowed(client, where, found, allow_setup)
     return found
+
+
+def _surroundings() -> dict[str, tuple[str, Any]]:
+    """The caller's, for what is made for the caller."""
+    return {"env": ("a{ss}", environment(())), "umask": ("u", umask())}
 
 
 def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: bool) -> None:
@@ -97,7 +102,7 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
     from amuxd.cli.waiting import ends
 
     client.subscribe()
-    options = {"allow": ("b", allow), "env": ("a{ss}", environment(()))}
+    options = {"allow": ("b", allow), **_surroundings()}
     session = client.workspace(where, "Setup", "a{sv}", options, timeout=LONG)[0]
     properties = client.properties(session)
     print(harmless(f"setting up {found['Name']}: {found['SetupCommand']}"), flush=True)

@@ -18,7 +18,7 @@ from amuxd.errors import (
     WorkspaceDirty,
 )
 from amuxd.files import StoreError
-from amuxd.git import GitFailed
+from amuxd.git import INHERITED, GitFailed
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -44,6 +44,7 @@ class Asked:
     base: str = ""
     slots: int = 0
     environment: dict[str, str] = field(default_factory=dict)
+    umask: int = INHERITED
 
 
 class Maker:
@@ -66,7 +67,7 @@ class Maker:
 
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
-        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment)
+        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment, asked.umask)
         repository = await asyncio.to_thread(worktrees.common_directory, asked.repository)
         # git itself takes one worktree after the other in a repository.
         async with self._adding.setdefault(repository, asyncio.Lock()):
@@ -162,14 +163,18 @@ class Maker:
         except StoreError as error:
             raise Internal(f"{command!r} is not allowed: {error}") from error
 
-    async def set_up(self, workspace: Workspace, environment: dict[str, str]) -> Entry:
+    async def set_up(
+        self, workspace: Workspace, environment: dict[str, str], umask: int = INHERITED
+    ) -> Entry:
         """The command in a session of its own: with a log, an end that is told, and a place in the list."""
         registry = self._supervisor.registry
         name = registry.promise_name("", f"set-up of {workspace.name}")
+        # A session begins with the umask of the user's manager.
+        first = "" if umask == INHERITED else f"umask {umask:03o}; "
         session = Session(
             id=registry.new_id(),
             name=name,
-            command=["/bin/sh", "-c", self.setup_of(workspace)],
+            command=["/bin/sh", "-c", first + self.setup_of(workspace)],
             directory=workspace.directory,
             created_at=now(),
             description=f"sets up the workspace {workspace.name}",

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import LONG, STRICTLY, GitFailed, git
+from amuxd.git import INHERITED, LONG, STRICTLY, GitFailed, git
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, hidden, standing
 from amuxd.workspaces.directories import Presence
@@ -33,6 +34,8 @@ class Wish:
     copy: Sequence[str] = ()
     # For the programs that git calls to check files out.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # The caller's, for whom these files are.
+    umask: int = INHERITED
 
 
 @dataclass(frozen=True)
@@ -79,20 +82,28 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     """What was planned; where it cannot be made nothing is left of it."""
     directory = Path(workspace.directory)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        for missing in [place for place in directory.parents if not place.exists()][::-1]:
+            with contextlib.suppress(FileExistsError):
+                _make_directory(missing, wish.umask)
     except OSError as error:
         raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
     try:
         with contextlib.ExitStack() as undoing:
             if workspace.made_branch:
-                _make_branch(workspace)
+                _make_branch(workspace, wish.umask)
                 undoing.callback(_delete_branch, workspace)
-                _follow_remote(workspace)
+                _follow_remote(workspace, wish.umask)
             # Whatever lies there is somebody else's, and git would take one that is empty.
-            directory.mkdir()
+            _make_directory(directory, wish.umask)
             undoing.callback(_undo_worktree, workspace)
             words = ["worktree", "add", workspace.directory, workspace.branch]
-            git(workspace.repository, *words, deadline=LONG, environment=wish.environment)
+            git(
+                workspace.repository,
+                *words,
+                deadline=LONG,
+                environment=wish.environment,
+                umask=wish.umask,
+            )
             copied = copies.bring(_source(wish.repository), directory, wish.copy)
             undoing.pop_all()
     except FileExistsError as error:
@@ -102,18 +113,25 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     return replace(workspace, copied=copied, being_made=False)
 
 
-def _make_branch(workspace: Workspace) -> None:
+def _make_directory(directory: Path, umask: int) -> None:
+    directory.mkdir()
+    if umask != INHERITED:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        directory.chmod(mode & ~0o777 | 0o777 & ~umask)
+
+
+def _make_branch(workspace: Workspace, umask: int = INHERITED) -> None:
     """Fails where there is one by now; its reflog says who made it, also after a crash."""
     commit = git(workspace.repository, "rev-parse", "--verify", f"{workspace.base}^{{commit}}").strip()
     ref, must_not_exist = f"refs/heads/{workspace.branch}", ""
     mark = ["--create-reflog", "-m", _mark(workspace)]
-    git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist)
+    git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist, umask=umask)
 
 
-def _follow_remote(workspace: Workspace) -> None:
+def _follow_remote(workspace: Workspace, umask: int) -> None:
     if workspace.base.startswith("refs/remotes/"):
         upstream = f"--set-upstream-to={workspace.base}"
-        git(workspace.repository, "branch", "--quiet", upstream, workspace.branch)
+        git(workspace.repository, "branch", "--quiet", upstream, workspace.branch, umask=umask)
 
 
 def _mark(workspace: Workspace) -> str:

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -419,6 +421,57 @@ def test_a_filter_is_found_where_the_caller_finds_it(amux: Amux, repo: Path, tmp
     assert git(repo, "branch", "--list", "fix") == ""
     amux.cli("ws", "add", "fix", cwd=repo, env={"PATH": f"{program.parent}:{amux.environment['PATH']}"})
     assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "shown\n"
+
+
+def test_a_filter_that_is_compiled_as_it_runs(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    """As those of node are: it needs memory that it may write to and run."""
+    program = tmp_path / "filter.py"
+    program.write_text("import mmap, os\nmmap.mmap(-1, 4096, prot=7)\nos.execvp('cat', ['cat'])\n")
+    commit(repo, ".gitattributes", "*.txt filter=mine\n")
+    commit(repo, "some.txt", "stored\n")
+    for way in ("smudge", "clean"):
+        git(repo, "config", f"filter.mine.{way}", f"{sys.executable} {program}")
+    git(repo, "config", "filter.mine.required", "true")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "stored\n"
+
+
+def test_a_repository_that_a_group_shares(amux: Amux, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    git(tmp_path / "code", "init", "-q", "-b", "main", "--shared=group")
+    commit(tmp_path / "code", "file0")
+    amux.cli("ws", "add", "fix", cwd=tmp_path / "code")
+    amux.cli("ws", "rm", "fix")
+
+
+def test_files_are_as_open_as_the_caller_makes_them(amux: Amux, repo: Path) -> None:
+    """Where nobody says how open, it is the umask of the user's manager that counts."""
+
+    def mode(name: str) -> int:
+        return stat.S_IMODE((workspace_directory(amux, name) / "file0").stat().st_mode)
+
+    def by_caller(umask: str, *words: str) -> str:
+        return amux.machine.run(
+            ["sh", "-c", f'umask {umask}; exec "$@"', "sh", amux.bindir / "amux", *words],
+            env=amux.environment,
+            cwd=repo,
+        ).stdout
+
+    configure(amux, '[workspaces]\nsetup = "umask"\n')
+    by_caller("002", "ws", "add", "open", "--allow-setup")
+    assert mode("open") == 0o664
+    by_caller("027", "run", "-w", "made", "--create", "--wait", "--", "true")
+    assert mode("made") == 0o640
+    for name, umask in (("open", "0002"), ("made", "0027")):
+        session = next(key for key, s in amux.sessions().items() if s["Name"] == f"set-up of {name}")
+        assert amux.session(session).log().strip() == umask
+    amux.manager.call("AddWorkspace", "sa{sv}", "plain", {"repo": ("s", str(repo))})
+    manager = amux.machine.run(["sh", "-c", "umask"]).stdout
+    assert mode("plain") == 0o666 & ~int(manager, 8)
+    with pytest.raises(CallFailed, match="umask must be from 0 to 0777, not 0o1000"):
+        amux.manager.call(
+            "AddWorkspace", "sa{sv}", "wrong", {"repo": ("s", str(repo)), "umask": ("u", 0o1000)}
+        )
 
 
 def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:
