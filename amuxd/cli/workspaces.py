@@ -184,11 +184,11 @@ def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
 def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
-    if force:
-        status = plain(client.workspace(where, "Status")[0])
-        for loss in status.get("lost", []) if found["Repository"] else []:
-            print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
     options = {"force": ("b", force), "ignored": ("b", ignored)}
+    if force:
+        asked = options | {"dry_run": ("b", True)}
+        for loss in client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]:
+            print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
     _, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
     print(harmless(f"removed {found['Name']}"))
     for what in kept:

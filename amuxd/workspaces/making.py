@@ -26,9 +26,12 @@ from amuxd.states import LIVE, State
 from amuxd.supervisor import now
 from amuxd.threads import alone
 from amuxd.workspaces import directories, worktrees
+from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.orphans import depends, orphan
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.worktrees import Removed, Wish
+
+_CAN_BE_ENDED = {State.RUNNING, State.STALE}
 
 logger = logging.getLogger(__name__)
 
@@ -106,23 +109,55 @@ class Maker:
         async with self._workspaces.closed(workspace):
             if self._workspaces.get(workspace.id) is None:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
-            self._refuse_used(workspace)
-            live = [entry for entry in self._workspaces.sessions_in(workspace) if is_at_work(entry)]
-            if live and not force:
-                raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
+            live = self._refuse_used(workspace, force)
+            is_in_reach = await self._is_in_reach(workspace, force)
+            if live and workspace.repository and is_in_reach:
+                # Nothing is ended for a removal that is refused then.
+                await asyncio.to_thread(worktrees.would_lose, workspace, force, with_ignored)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
-            if workspace.repository:
+            if not is_in_reach:
+                removed = Removed([], [f"{workspace.directory}, which is out of reach"])
+            elif workspace.repository:
                 removed = await asyncio.to_thread(worktrees.remove, workspace, force, with_ignored)
                 if not await asyncio.to_thread(os.path.lexists, workspace.directory):
-                    for entry in filter(depends, self._workspaces.sessions_in(workspace)):
+                    for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
             await self._workspaces.forget(workspace)
             return removed
 
-    def _refuse_used(self, workspace: Workspace) -> None:
+    async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
+        """What remove() would throw away, or what it would raise."""
+        self._refuse_used(workspace, force)
+        if not await self._is_in_reach(workspace, force) or not workspace.repository:
+            return []
+        return await asyncio.to_thread(worktrees.would_lose, workspace, force, with_ignored)
+
+    async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
+        """Asked before git would wait for it: without an answer it is forgotten by force alone."""
+        if not workspace.repository:
+            return True
+        directory = workspace.directory
+        if await directories.look_in_time(directory, None) is not Presence.UNKNOWN:
+            return True
+        if not force:
+            raise WorkspaceDirty(f"nobody can tell what is in {workspace.name}: {directory} is out of reach")
+        return False
+
+    def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
+        """Those who are at work in it, and can be ended."""
+        self._refuse_others(workspace)
+        live = [entry for entry in self._workspaces.sessions_in(workspace.id) if is_at_work(entry)]
+        if live and not force:
+            raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
+        for entry in live:
+            if entry.state.state not in _CAN_BE_ENDED:
+                raise _cannot_be_ended(entry)
+        return live
+
+    def _refuse_others(self, workspace: Workspace) -> None:
         """What goes with the worktree, though it is not the workspace's own."""
         if not workspace.repository:
             return
@@ -144,10 +179,10 @@ class Maker:
             raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {_named(guests)}")
 
     async def _end(self, entry: Entry) -> None:
-        if entry.state.state in {State.RUNNING, State.STALE}:
+        if entry.state.state in _CAN_BE_ENDED:
             await self._runs.stop(entry, None)
         if is_at_work(entry):
-            raise InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
+            raise _cannot_be_ended(entry)
 
     def setup_of(self, workspace: Workspace) -> str:
         return self._runs.settings.workspaces.setup_for(workspace.repository) if workspace.repository else ""
@@ -211,6 +246,10 @@ def _given(workspace: Workspace, path: str) -> Workspace:
     if not Path(real).is_dir():
         raise InvalidArgument(f"{path} is no directory")
     return replace(workspace, directory=real)
+
+
+def _cannot_be_ended(entry: Entry) -> InvalidTransition:
+    return InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
 
 
 def _named(entries: list[Entry]) -> str:

@@ -224,22 +224,37 @@ def _git_directory_of_missing(workspace: Workspace) -> Path | None:
 
 def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
     """Raises WorkspaceDirty where that would lose something, unless it is forced."""
+    found = _looked_at(workspace, force, with_ignored)
+    if isinstance(found, GitFailed):
+        return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({found})"])
+    losses = lost(found, with_ignored=not with_ignored)
+    kept = _keep(workspace, found)
+    _take_away(workspace, found, force, with_ignored)
+    if left := _delete_branch(workspace, force):
+        kept.append(left)
+    return Removed(losses, kept)
+
+
+def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
+    """What remove() would throw away, or what it would raise."""
+    found = _looked_at(workspace, force, with_ignored)
+    return [] if isinstance(found, GitFailed) else lost(found, with_ignored=not with_ignored)
+
+
+def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standing | GitFailed:
+    """How it stands before it is removed; where git cannot tell and it is forced, its directory stays."""
     try:
         found = look(workspace)
     except GitFailed as error:
         if force:
-            return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({error})"])
+            return error
         raise WorkspaceDirty(f"git cannot tell what is in {workspace.directory}: {error}") from error
     losses = lost(found, with_ignored=not with_ignored)
     if losses and not force:
         _refuse(workspace, found, losses)
     if found.nested:
         raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
-    kept = _keep(workspace, found)
-    _take_away(workspace, found, force, with_ignored)
-    if left := _delete_branch(workspace, force):
-        kept.append(left)
-    return Removed(losses, kept)
+    return found
 
 
 def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoReturn:
