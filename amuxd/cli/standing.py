@@ -34,7 +34,8 @@ def _changes(status: Properties) -> str:
         (len(status.get("uncommitted", [])), "uncommitted"),
         (len(status.get("untracked", [])), "untracked"),
     ]
-    return ", ".join(f"{number} {what}" for number, what in counted if number)
+    told = ", ".join(f"{number} {what}" for number, what in counted if number)
+    return f"{told} (uncertain)" if told and "error" in status else told
 
 
 def _occupied(workspace: Properties) -> str:

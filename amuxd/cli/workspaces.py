@@ -61,12 +61,11 @@ def make(
     **given: Any,
 ) -> Properties:
     """The workspace, set up; Failure where its set-up failed."""
-    options: dict[str, tuple[str, Any]] = {}
+    options = _surroundings()
     if path:
         options["path"] = ("s", str(path.absolute()))
     else:
         options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
-        options |= _surroundings()
     for option in ("branch", "base"):
         if given.get(option):
             options[option] = ("s", given[option])

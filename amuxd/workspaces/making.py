@@ -59,7 +59,14 @@ class Maker:
 
     async def add(self, asked: Asked) -> Workspace:
         with self._workspaces.promised(asked.name):
-            bare = Workspace(self._workspaces.new_id(), asked.name, "", now(), asked.slots)
+            bare = Workspace(
+                self._workspaces.new_id(),
+                asked.name,
+                "",
+                now(),
+                asked.slots,
+                search_path=asked.environment.get("PATH", ""),
+            )
             if asked.path:
                 made = await _given_in_time(bare, asked.path)
                 with self._workspaces.promised_directory(made):

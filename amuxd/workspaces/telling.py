@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from amuxd.git import GitFailed
+from amuxd.git import GitFailed, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import standing, worktrees
 from amuxd.workspaces.directories import Presence, look_in_time
@@ -63,28 +63,38 @@ class Teller:
 def _files(workspace: Workspace, presence: Presence) -> Told:
     if not workspace.repository or presence is Presence.GONE:
         return Told()
-    return Told(Standing(standing.files_of(workspace.directory)))
+    return _told(_files_of(workspace))
+
+
+def _files_of(workspace: Workspace) -> Standing:
+    return Standing(standing.files_of(workspace.directory, programs_in(workspace.search_path)))
+
+
+def _told(found: Standing, is_whole: bool = False) -> Told:
+    return Told(found, error=standing.without_filters(found.files), is_whole=is_whole)
 
 
 def _everything(workspace: Workspace, presence: Presence) -> Told:
     if not workspace.repository:
         # A directory that was given need not be one that git knows.
         with contextlib.suppress(GitFailed):
-            return Told(Standing(standing.files_of(workspace.directory)))
+            return _told(_files_of(workspace))
         return Told()
     found = worktrees.look(workspace)
     files = found.files
     if files.head and not files.upstream and presence is Presence.PRESENT:
         ahead, behind = standing.ahead_behind(workspace.directory, workspace.base)
         files = replace(files, ahead=ahead, behind=behind)
-    return Told(replace(found, files=files), is_whole=True)
+    return _told(replace(found, files=files), is_whole=True)
 
 
 def described(told: Told) -> dict[str, tuple[str, object]]:
     """As a D-Bus dictionary: each value with its type."""
     values: dict[str, tuple[str, object]] = {}
     if told.error:
-        values |= {"error": ("s", told.error), "problem": ("s", told.problem)}
+        values["error"] = ("s", told.error)
+    if told.problem:
+        values["problem"] = ("s", told.problem)
     if told.standing is None:
         return values
     files: Files = told.standing.files

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import INHERITED, LONG, STRICTLY, GitFailed, git
+from amuxd.git import INHERITED, LONG, STRICTLY, GitFailed, git, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, hidden, standing
 from amuxd.workspaces.directories import Presence
@@ -164,7 +164,7 @@ def recovered(workspace: Workspace) -> bool:
         return False
     directory = Path(workspace.directory)
     is_there = workspace.directory in worktrees(workspace.repository) and directory.exists()
-    if is_there and not _is_half_made(directory) and lost(look(workspace)):
+    if is_there and not _is_half_made(directory, workspace) and lost(look(workspace)):
         return True
     # What is on its branch and nowhere else stays all the same.
     _undo_worktree(workspace)
@@ -172,14 +172,14 @@ def recovered(workspace: Workspace) -> bool:
     return False
 
 
-def _is_half_made(directory: Path) -> bool:
+def _is_half_made(directory: Path, workspace: Workspace) -> bool:
     """git was killed while it checked the files out: some are missing, and no other is there."""
     lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
     if not lock.exists() or lock.read_text().strip() != _BEING_CHECKED_OUT:
         return False
     with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
         # Its own index is written last.
-        whole = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        whole = {**programs_in(workspace.search_path), "GIT_INDEX_FILE": f"{scratch}/index"}
         git(directory, "read-tree", "HEAD", environment=whole)
         asked = ["--porcelain", "-z", "--untracked-files=all", "--ignored"]
         found = git(directory, "status", *asked, environment=whole).split("\0")[:-1]
@@ -195,7 +195,7 @@ def look(workspace: Workspace) -> Standing:
         raise GitFailed([], -1, f"{directory} is out of reach")
     if presence is Presence.GONE:
         return _look_from_afar(workspace, made)
-    found = standing.examine(directory, workspace.repository, made)
+    found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
     return replace(found, files=copies.without(directory, found.files, workspace.copied))
 
 
@@ -259,6 +259,8 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
 
 def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoReturn:
     hint = "" if lost(found, with_ignored=False) else "; --ignored takes these along"
+    if told := standing.without_filters(found.files):
+        hint = f"; {told}"
     raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}{hint}")
 
 
@@ -281,7 +283,8 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
         # git looks again, and refuses if something has come in since.
         with copies.aside(directory, unchanged):
             words = ["worktree", "remove", *options, workspace.directory]
-            git(workspace.repository, *words, deadline=LONG, environment=STRICTLY)
+            around = {**programs_in(workspace.search_path), **STRICTLY}
+            git(workspace.repository, *words, deadline=LONG, environment=around)
     except GitFailed as error:
         raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
     except (copies.Changed, OSError) as error:

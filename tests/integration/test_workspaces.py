@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -496,17 +497,40 @@ def test_a_filter_is_found_where_the_caller_finds_it(amux: Amux, repo: Path, tmp
     commit(repo, ".gitattributes", "*.txt filter=mine\n")
     commit(repo, "some.txt", "stored\n")
     git(repo, "config", "filter.mine.smudge", "my-filter")
+    git(repo, "config", "filter.mine.clean", "my-filter --clean")
     git(repo, "config", "filter.mine.required", "true")
     program = tmp_path / "bin/my-filter"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\nsed s/stored/shown/\n")
+    program.write_text("#!/bin/sh\ncase $1 in --clean) sed s/shown/stored/;; *) sed s/stored/shown/;; esac\n")
     program.chmod(0o755)
     refused = amux.cli("ws", "add", "fix", cwd=repo, check=False)
     assert refused.returncode == 2
     assert "smudge filter mine failed" in refused.stderr
     assert git(repo, "branch", "--list", "fix") == ""
     amux.cli("ws", "add", "fix", cwd=repo, env={"PATH": f"{program.parent}:{amux.environment['PATH']}"})
-    assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "shown\n"
+    file = workspace_directory(amux, "fix") / "some.txt"
+    assert file.read_text() == "shown\n"
+    # What is asked later, by whomever, finds it as well.
+    file.touch()
+    assert amux.cli("ws", "ls").stdout.splitlines()[1].split("\t")[5] == "-"
+    program.rename(tmp_path / "bin/elsewhere")
+    listed, shown = (amux.cli("ws", *words).stdout for words in (["ls"], ["show", "fix"]))
+    assert listed.splitlines()[1].split("\t")[5] == "unknown"
+    why = re.escape("some.txt: clean filter 'mine' failed (my-filter --clean: ") + r".*not found\)"
+    assert re.search(f"^Problem:     {why}$", shown, re.MULTILINE)
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert re.search(f"^amux: git cannot tell what is in .*: {why}\n$", refused.stderr)
+    git(repo, "config", "filter.mine.required", "false")
+    told = "git could not run my-filter --clean, and may count files as changed that are not"
+    assert amux.cli("ws", "ls").stdout.splitlines()[1].split("\t")[5] == "1 uncommitted (uncertain)"
+    assert f"Problem:     {told}" in amux.cli("ws", "show", "fix").stdout
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert (refused.returncode, refused.stderr) == (
+        4,
+        f"amux: fix has 1 file with uncommitted changes (some.txt); {told}\n",
+    )
+    (tmp_path / "bin/elsewhere").rename(program)
+    assert amux.cli("ws", "rm", "fix").stdout == "removed fix\n"
 
 
 def test_a_filter_that_is_compiled_as_it_runs(amux: Amux, repo: Path, tmp_path: Path) -> None:

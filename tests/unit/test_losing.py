@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,23 @@ def test_a_change_that_git_was_told_to_take_no_notice_of(repo: Path) -> None:
     until(changed_later)
     assert git(made.directory, "status", "--porcelain") == ""
     assert refusal(made) == "1 file with uncommitted changes (file0)"
+
+
+def test_what_a_filter_changes_back_is_no_work(repo: Path) -> None:
+    """Also where git looks at what it was told not to look at."""
+    (repo / "bin").mkdir()
+    (repo / "bin/my-filter").write_text("#!/bin/sh\nsed s/shown/stored/\n")
+    (repo / "bin/my-filter").chmod(0o755)
+    (repo / ".gitattributes").write_text("*.txt filter=mine\n")
+    (repo / "some.txt").write_text("stored\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "filtered")
+    git(repo, "config", "filter.mine.clean", "my-filter")
+    made = add(repo)
+    git(made.directory, "update-index", "--assume-unchanged", "some.txt")
+    (Path(made.directory) / "some.txt").write_text("shown\n")
+    assert refusal(made).startswith("1 file with uncommitted changes (some.txt)")
+    assert worktrees.remove(replace(made, search_path=str(repo / "bin")), force=False) == Removed([], [])
 
 
 def test_a_sparse_checkout(repo: Path) -> None:
