@@ -81,7 +81,7 @@ class Maker:
         repository = await asyncio.to_thread(worktrees.common_directory, asked.repository)
         # git itself takes one worktree after the other in a repository.
         async with self._adding.setdefault(repository, asyncio.Lock()):
-            planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory)
+            planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory, repository)
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
                 planned = replace(planned, directory=worktrees.place_of_its_own(planned.directory, planned))

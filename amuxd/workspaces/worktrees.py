@@ -51,9 +51,9 @@ def common_directory(repository: str) -> Path:
     return Path(_asked(repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
 
 
-def planned(workspace: Workspace, wish: Wish, parent: Path) -> Workspace:
+def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None = None) -> Workspace:
     """What is going to be made, or InvalidArgument before anything is."""
-    common = common_directory(wish.repository)
+    common = common or common_directory(wish.repository)
     repository = common.parent if common.name == ".git" else common
     branch = wish.branch or _branch_for(workspace)
     _asked(wish.repository, "check-ref-format", "--branch", branch)
@@ -104,7 +104,7 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
                 environment=wish.environment,
                 umask=wish.umask,
             )
-            copied = copies.bring(_source(wish.repository), directory, wish.copy)
+            copied = copies.bring(_source(wish.repository), directory, wish.copy) if wish.copy else {}
             undoing.pop_all()
     except FileExistsError as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
@@ -122,8 +122,7 @@ def _make_directory(directory: Path, umask: int) -> None:
 
 def _make_branch(workspace: Workspace, umask: int = INHERITED) -> None:
     """Fails where there is one by now; its reflog says who made it, also after a crash."""
-    commit = git(workspace.repository, "rev-parse", "--verify", f"{workspace.base}^{{commit}}").strip()
-    ref, must_not_exist = f"refs/heads/{workspace.branch}", ""
+    ref, commit, must_not_exist = f"refs/heads/{workspace.branch}", f"{workspace.base}^{{commit}}", ""
     mark = ["--create-reflog", "-m", _mark(workspace)]
     git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist, umask=umask)
 
