@@ -148,7 +148,7 @@ def show(name: str, as_json: bool) -> None:
     client = Client()
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
-    found["Status"] = plain(client.workspace(where, "Status")[0])
+    found["Status"] = plain(client.workspace(where, "Status", timeout=LONG)[0])
     if as_json:
         render.print_json(_as_json(found))
         return

@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from amuxd.errors import (
     AmuxError,
@@ -35,6 +38,8 @@ _CAN_BE_ENDED = {State.RUNNING, State.STALE}
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -56,6 +61,11 @@ class Maker:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._adding: dict[Path, asyncio.Lock] = {}
+        # Of their own: a repository that hangs holds up no session. amuxd waits for them when it ends.
+        self._threads = ThreadPoolExecutor(16, "worktrees")
+
+    async def _work(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def add(self, asked: Asked) -> Workspace:
         with self._workspaces.promised(asked.name):
@@ -78,17 +88,17 @@ class Maker:
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment, asked.umask)
-        repository = await asyncio.to_thread(worktrees.common_directory, asked.repository)
+        repository = await self._work(worktrees.common_directory, asked.repository)
         # git itself takes one worktree after the other in a repository.
         async with self._adding.setdefault(repository, asyncio.Lock()):
-            planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory, repository)
+            planned = await self._work(worktrees.planned, bare, wish, settings.directory, repository)
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
                 planned = replace(planned, directory=worktrees.place_of_its_own(planned.directory, planned))
             with self._workspaces.promised_directory(planned):
                 await self._workspaces.write(planned)
                 try:
-                    made = await asyncio.to_thread(worktrees.make, planned, wish)
+                    made = await self._work(worktrees.make, planned, wish)
                 except AmuxError:
                     await self._workspaces.forget(planned)
                     raise
@@ -99,7 +109,7 @@ class Maker:
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
         try:
-            if await asyncio.to_thread(worktrees.recovered, unfinished):
+            if await self._work(worktrees.recovered, unfinished):
                 made = replace(unfinished, being_made=False)
                 await self._workspaces.write(made)
                 self._workspaces.know(made)
@@ -120,15 +130,15 @@ class Maker:
             is_in_reach = await self._is_in_reach(workspace, force)
             if live and workspace.repository and is_in_reach:
                 # Nothing is ended for a removal that is refused then.
-                await asyncio.to_thread(worktrees.would_lose, workspace, force, with_ignored)
+                await self._work(worktrees.would_lose, workspace, force, with_ignored)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
             if not is_in_reach:
                 removed = Removed([], [f"{workspace.directory}, which is out of reach"])
             elif workspace.repository:
-                removed = await asyncio.to_thread(worktrees.remove, workspace, force, with_ignored)
-                if not await asyncio.to_thread(os.path.lexists, workspace.directory):
+                removed = await self._work(worktrees.remove, workspace, force, with_ignored)
+                if not await self._work(os.path.lexists, workspace.directory):
                     for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
@@ -140,7 +150,7 @@ class Maker:
         self._refuse_used(workspace, force)
         if not await self._is_in_reach(workspace, force) or not workspace.repository:
             return []
-        return await asyncio.to_thread(worktrees.would_lose, workspace, force, with_ignored)
+        return await self._work(worktrees.would_lose, workspace, force, with_ignored)
 
     async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
         """Asked before git would wait for it: without an answer it is forgotten by force alone."""
