@@ -214,6 +214,8 @@ class Daemon:
             server.export(path_of(session.id), unreadable, announce=False)
         for workspace in workspaces:
             shelf.export(workspace, announce=False)
+        for unread in workspaces.not_readable.values():
+            shelf.export_unreadable(unread)
         workspaces.listen(WorkspaceAnnouncer(server, shelf))
         announcer = Announcer(server, runs, terminals)
         supervisor.listen(announcer)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -12,9 +13,24 @@ ORDINARY = 30.0
 # Checking out the files of a large repository.
 LONG = 100.0
 
+# The umask that amuxd was started with, which is the user's own.
+INHERITED = -1
+
 # Hooks and monitors are programs of the repository's: nobody asked for these to run here.
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
 
+_FILTER = re.compile(r"^error: external filter '(.*)' failed", re.MULTILINE)
+_NOT_FOUND = re.compile(r"^error: cannot run |: (command )?not found$")
+
+# For a look before something is thrown away: a file counts as unchanged only if nothing about it has changed,
+# whatever the user has configured to make git quicker.
+STRICTLY = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.trustctime",
+    "GIT_CONFIG_VALUE_0": "true",
+    "GIT_CONFIG_KEY_1": "core.checkStat",
+    "GIT_CONFIG_VALUE_1": "default",
+}
 
 # Who waits for git is a thread, which cannot be cancelled, and which amuxd waits for when it ends.
 _at_work: set[subprocess.Popen[str]] = set()
@@ -37,8 +53,10 @@ def git(
     deadline: float = ORDINARY,
     input: str | None = None,
     environment: Mapping[str, str] | None = None,
+    umask: int = INHERITED,
+    missing: list[str] | None = None,
 ) -> str:
-    """What git prints. Blocks; raises GitFailed."""
+    """What git prints, and in missing the filters that it went on without. Blocks; raises GitFailed."""
     if _stopping.is_set():
         raise GitFailed(arguments, -1, "amuxd is stopping")
     argv = ["git", "--no-optional-locks", *_QUIET, "-C", str(directory), *arguments]
@@ -49,6 +67,7 @@ def git(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(environment or {}),
+            umask=umask,
             # git's own helpers end with it when the deadline is over.
             start_new_session=True,
             encoding="utf-8",
@@ -65,7 +84,14 @@ def git(
         raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s") from None
     if process.returncode != 0:
         raise GitFailed(arguments, process.returncode, _one_line(said) or f"git {arguments[0]} failed")
+    if missing is not None:
+        missing += dict.fromkeys(_FILTER.findall(said))
     return printed
+
+
+def programs_in(search_path: str) -> dict[str, str]:
+    """The environment in which git finds what its caller had in the PATH, and its filters what amuxd has."""
+    return {"PATH": f"{search_path}:{os.environ.get('PATH', os.defpath)}"} if search_path else {}
 
 
 def stop(patience: float = 2.0) -> None:
@@ -119,8 +145,10 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _one_line(said: str) -> str:
-    """The last that it complained of; hints and progress come before."""
+    """The last that it complained of, and a program that it did not find; hints and progress come before."""
     lines = [line.strip() for line in said.encode(errors="replace").decode().splitlines() if line.strip()]
     complaints = [line for line in lines if line.startswith(("fatal:", "error:"))]
     chosen = (complaints or lines)[-1:] or [""]
-    return chosen[0].removeprefix("fatal: ").removeprefix("error: ")
+    told = chosen[0].removeprefix("fatal: ").removeprefix("error: ")
+    cause = next((line.removeprefix("error: ") for line in lines if _NOT_FOUND.search(line)), told)
+    return told if cause == told else f"{told} ({cause})"

@@ -88,7 +88,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         if entry.state.run > 1:
             # amuxd was killed on the way from the run before to this one, which was asked for.
             await runs.host.tear_down(entry.id, at_once=True)
-            if runs.places.of(entry) is not None:
+            if runs.places.shown_of(entry) is not None:
                 runs.supervisor.spawn(_take_place(runs, entry))
                 return
             await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)

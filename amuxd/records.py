@@ -166,6 +166,8 @@ class Workspace:
     base: str = ""
     being_made: bool = False
     copied: dict[str, str] = field(default_factory=dict)
+    # The PATH of who made it: there is what git calls in it.
+    search_path: str = ""
     holders: list[Place] = field(default_factory=list)
     queue: list[Place] = field(default_factory=list)
 

@@ -258,6 +258,11 @@ def is_beginning(word: str, of_id: str) -> bool:
     return len(word) >= LEAST_OF_AN_ID and of_id.startswith(word)
 
 
+def is_id(word: str) -> bool:
+    """Also of a later amuxd's making: what an object path can bear."""
+    return word.isascii() and word.isalnum()
+
+
 def check_name(name: str) -> None:
     if not name.strip():
         raise InvalidName("a name must not be empty")

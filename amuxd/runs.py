@@ -21,6 +21,7 @@ from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
 from amuxd.watch import Watch
+from amuxd.workspaces.ledger import UnreadableWorkspace
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Places(Protocol):
 
     async def look(self, entry: Entry) -> None: ...
 
-    def of(self, entry: Entry) -> Workspace | None: ...
+    def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None: ...
 
 
 class Runs:

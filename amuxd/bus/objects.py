@@ -186,7 +186,7 @@ class ManagerObject:
         name = take(options, "workspace", str, "")
         if not name:
             return None
-        workspace = self._shelf.workspaces.find(name)
+        workspace = self._shelf.workspaces.find_readable(name)
         directory = os.path.normpath(Path(workspace.directory) / take(options, "cwd", str, ""))
         if not Path(directory).is_relative_to(workspace.directory):
             raise InvalidArgument(f"{directory} does not lie in the workspace {workspace.name}")
@@ -433,8 +433,8 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Unit": lambda r, e: r.host.unit(e.id),
     "LogPath": lambda r, e: str(r.supervisor.store.log(e.id, e.state.run)),
     "Command": lambda _, e: conversations.command(e),
-    "Workspace": lambda r, e: path_of_workspace(r.places.of(e)),
-    "WorkspaceName": lambda r, e: workspace.name if (workspace := r.places.of(e)) else "",
+    "Workspace": lambda r, e: path_of_workspace(r.places.shown_of(e)),
+    "WorkspaceName": lambda r, e: workspace.name if (workspace := r.places.shown_of(e)) else "",
     "State": lambda _, e: e.state.state.value,
     "Reason": lambda _, e: e.state.reason,
     "StateChangedUSec": lambda _, e: e.state.state_changed_at,

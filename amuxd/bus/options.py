@@ -7,6 +7,7 @@ from typing import Any
 
 from amuxd.agents import Agent
 from amuxd.errors import InvalidArgument
+from amuxd.git import INHERITED
 from amuxd.records import Limits, ResumePolicy, Session
 from amuxd.supervisor import now
 
@@ -84,6 +85,13 @@ def environment_from(environment: dict[object, object]) -> dict[str, str]:
             raise InvalidArgument(f"{name!r} cannot be a variable")
         checked[name] = value
     return checked
+
+
+def umask_from(options: dict[str, Any]) -> int:
+    umask: int = take(options, "umask", int, INHERITED)
+    if umask != INHERITED and not 0 <= umask <= 0o777:
+        raise InvalidArgument(f"umask must be from 0 to 0777, not {umask:#o}")
+    return umask
 
 
 def _limits(options: dict[str, Any]) -> Limits:

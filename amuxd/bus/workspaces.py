@@ -3,24 +3,25 @@
 from typing import Any
 
 from amuxd.bus.interface import load
-from amuxd.bus.options import environment_from, nothing_left, take
+from amuxd.bus.options import environment_from, nothing_left, take, umask_from
 from amuxd.bus.server import PropertyMap, Server, Typed
 from amuxd.bus.values import variant
-from amuxd.errors import InvalidArgument, SetupNotAllowed
+from amuxd.errors import InvalidArgument, InvalidTransition, SetupNotAllowed
 from amuxd.paths import SESSION_INTERFACE, SESSIONS_PATH, WORKSPACE_INTERFACE, WORKSPACES_PATH
 from amuxd.records import Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
-from amuxd.workspaces.telling import Teller, Told, described
+from amuxd.workspaces.telling import Teller, Told, described, not_readable
 
 WORKSPACE = load(WORKSPACE_INTERFACE)
 _MOVING = ("Holders", "Queue", "Presence")
 
 
-def path_of(workspace: Workspace | None) -> str:
+def path_of(workspace: Workspace | UnreadableWorkspace | None) -> str:
     return f"{WORKSPACES_PATH}/{workspace.id}" if workspace else "/"
 
 
@@ -34,9 +35,9 @@ class WorkspaceAnnouncer:
     def workspace_appeared(self, workspace: Workspace) -> None:
         self._shelf.export(workspace)
 
-    def workspace_disappeared(self, workspace: Workspace) -> None:
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
         self._server.unexport(path_of(workspace))
-        for entry in self._shelf.workspaces.sessions_in(workspace):
+        for entry in self._shelf.workspaces.sessions_in(workspace.id):
             path = f"{SESSIONS_PATH}/{entry.id}"
             self._server.changed(path, SESSION_INTERFACE, ("Workspace", "WorkspaceName"))
 
@@ -58,6 +59,10 @@ class Shelf:
         shown = WorkspaceObject(workspace.id, self.workspaces, self._maker, self._teller, self._runs)
         self._server.export(path_of(workspace), shown, announce=announce)
 
+    def export_unreadable(self, workspace: UnreadableWorkspace) -> None:
+        shown = NotReadableWorkspace(workspace, self.workspaces)
+        self._server.export(path_of(workspace), shown, announce=False)
+
     async def add(self, name: str, options: dict[str, Any]) -> str:
         options = dict(options)
         asked = Asked(
@@ -68,6 +73,7 @@ class Shelf:
             base=take(options, "base", str, ""),
             slots=take(options, "slots", int, 0),
             environment=environment_from(take(options, "env", dict, {})),
+            umask=umask_from(options),
         )
         nothing_left(options, "option")
         if bool(asked.path) == bool(asked.repository):
@@ -86,11 +92,15 @@ class Shelf:
         nothing_left(wanted, "filter")
         shown = list(self.workspaces)
         told = await self._teller.all(shown) if with_status else [Told()] * len(shown)
+        # They may have been removed while git was asked.
+        stand: list[tuple[Workspace | UnreadableWorkspace, Told]] = [
+            (workspace, status)
+            for workspace, status in zip(shown, told, strict=True)
+            if self.workspaces.get(workspace.id)
+        ]
+        stand += [(unread, not_readable(unread)) for unread in self.workspaces.not_readable.values()]
         listed: list[tuple[str, object]] = []
-        for workspace, status in zip(shown, told, strict=True):
-            # It may have been removed while git was asked.
-            if self.workspaces.get(workspace.id) is None:
-                continue
+        for workspace, status in stand:
             values: PropertyMap = self._server.property_map(path_of(workspace), WORKSPACE_INTERFACE)
             if with_status:
                 values["Status"] = variant("a{sv}", _typed(status))
@@ -139,16 +149,16 @@ class WorkspaceObject:
         return _typed(await self._teller.one(self._workspace))
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
-        options = dict(options)
-        force, ignored = take(options, "force", bool, False), take(options, "ignored", bool, False)
-        nothing_left(options, "option")
+        force, ignored, dry_run = _how(options)
+        if dry_run:
+            return await self._maker.would_lose(self._workspace, force, ignored), []
         removed = await self._maker.remove(self._workspace, force, ignored)
         return removed.lost, removed.kept
 
     async def setup(self, options: dict[str, Any]) -> str:
         options = dict(options)
         allow = take(options, "allow", bool, False)
-        environment = environment_from(take(options, "env", dict, {}))
+        environment, umask = environment_from(take(options, "env", dict, {})), umask_from(options)
         nothing_left(options, "option")
         workspace = self._workspace
         command = self._maker.setup_of(workspace)
@@ -158,8 +168,55 @@ class WorkspaceObject:
             await self._maker.allow(workspace)
         if not self._maker.is_allowed(workspace):
             raise SetupNotAllowed(f"nobody has allowed {command!r} in {workspace.repository} yet")
-        entry: Entry = await self._maker.set_up(workspace, environment)
+        entry: Entry = await self._maker.set_up(workspace, environment, umask)
         return f"{SESSIONS_PATH}/{entry.id}"
+
+
+class NotReadableWorkspace:
+    """One whose file this amuxd cannot read: shown as far as that goes, and never written."""
+
+    interface = WORKSPACE
+
+    def __init__(self, workspace: UnreadableWorkspace, workspaces: Workspaces) -> None:
+        self._workspace = workspace
+        self._workspaces = workspaces
+
+    def get_property(self, name: str) -> object:
+        match name:
+            case "Id" | "Name" | "Directory" | "Repository" | "Branch":
+                return getattr(self._workspace, name.lower())
+            case "Presence":
+                return Presence.UNKNOWN.value
+        empty: dict[str, object] = {"s": "", "as": [], "b": False}
+        return empty.get(WORKSPACE.properties[name].type, 0)
+
+    async def status(self) -> dict[str, Typed]:
+        return _typed(not_readable(self._workspace))
+
+    async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+        force, _, dry_run = _how(options)
+        workspace, set_aside = self._workspace, self._workspaces.ledger.set_aside
+        if not force:
+            raise InvalidTransition(
+                f"{workspace.name} cannot be read: rm -f puts its file aside, in {set_aside}, "
+                "and leaves its directory as it is"
+            )
+        if dry_run:
+            return [], []
+        kept = [f"its file, in {await self._workspaces.put_aside(workspace)}"]
+        return [], [*kept, workspace.directory] if workspace.directory else kept
+
+    async def setup(self, options: dict[str, Any]) -> str:
+        raise InvalidTransition(
+            f"{self._workspace.name} cannot be read, and so nothing is done in it: {self._workspace.why}"
+        )
+
+
+def _how(options: dict[str, Any]) -> tuple[bool, bool, bool]:
+    options = dict(options)
+    force, ignored, dry_run = (take(options, name, bool, False) for name in ("force", "ignored", "dry_run"))
+    nothing_left(options, "option")
+    return force, ignored, dry_run
 
 
 def _typed(told: Told) -> dict[str, Typed]:

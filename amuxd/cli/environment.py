@@ -30,6 +30,13 @@ def environment(given: tuple[str, ...]) -> dict[str, str]:
     return chosen
 
 
+def umask() -> int:
+    """It can only be read by setting it."""
+    own = os.umask(0o077)
+    os.umask(own)
+    return own
+
+
 def _given(assignment: str) -> tuple[str, str]:
     name, equals, value = assignment.partition("=")
     if not name:

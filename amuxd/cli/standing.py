@@ -22,7 +22,7 @@ def table(found: list[Properties]) -> list[str]:
             status.get("branch") or ("(detached)" if status.get("head") else workspace["Branch"]),
             str(status.get("ahead") or ""),
             str(status.get("behind") or ""),
-            "missing" if "error" in status else _changes(status),
+            status.get("problem") or _changes(status),
             _occupied(workspace),
             workspace["Directory"],
         )
@@ -34,7 +34,8 @@ def _changes(status: Properties) -> str:
         (len(status.get("uncommitted", [])), "uncommitted"),
         (len(status.get("untracked", [])), "untracked"),
     ]
-    return ", ".join(f"{number} {what}" for number, what in counted if number)
+    told = ", ".join(f"{number} {what}" for number, what in counted if number)
+    return f"{told} (uncertain)" if told and "error" in status else told
 
 
 def _occupied(workspace: Properties) -> str:
@@ -47,6 +48,7 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
     status = workspace["Status"]
     by_id = {session["Id"]: sessions.label(session) for session in inside}
     now = time.time()
+    is_unread = status.get("problem") == "not readable"
     rows = [
         ("Workspace", f"{workspace['Name']} ({workspace['Id']})"),
         ("Directory", workspace["Directory"]),
@@ -59,14 +61,18 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
         ("Unpushed", _commits(status.get("unpushed", 0))),
         ("Stashes", str(status.get("stashes") or "")),
         ("Under way", status.get("operation", "")),
-        ("Slots", f"{len(workspace['Holders'])} of {workspace['Slots'] or 'any number'} taken"),
+        ("Slots", "" if is_unread else _slots(workspace)),
         ("Held by", ", ".join(by_id.get(key, key) for key in workspace["Holders"])),
         ("Waiting", ", ".join(by_id.get(key, key) for key in workspace["Queue"])),
         ("Sessions", ", ".join(f"{sessions.label(s)} {s['State']}" for s in inside)),
         ("Set-up", _setup(workspace)),
-        ("Created", f"{sessions.since(workspace['CreatedUSec'], now)} ago"),
+        ("Created", "" if is_unread else f"{sessions.since(workspace['CreatedUSec'], now)} ago"),
     ]
     return [f"{name + ':':<12} {harmless(shortened(value))}" for name, value in rows if value]
+
+
+def _slots(workspace: Properties) -> str:
+    return f"{len(workspace['Holders'])} of {workspace['Slots'] or 'any number'} taken"
 
 
 def _branch(workspace: Properties, status: Properties) -> str:

@@ -10,7 +10,7 @@ import click
 
 from amuxd.cli import failures, render, sessions, standing
 from amuxd.cli.client import LONG, Client, Properties, plain
-from amuxd.cli.environment import environment
+from amuxd.cli.environment import environment, umask
 from amuxd.cli.failures import Failure, RemoteError, WrongUsage
 from amuxd.cli.text import harmless
 from amuxd.errors import PREFIX
@@ -61,12 +61,11 @@ def make(
     **given: Any,
 ) -> Properties:
     """The workspace, set up; Failure where its set-up failed."""
-    options: dict[str, tuple[str, Any]] = {}
+    options = _surroundings()
     if path:
         options["path"] = ("s", str(path.absolute()))
     else:
         options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
-        options["env"] = ("a{ss}", environment(()))
     for option in ("branch", "base"):
         if given.get(option):
             options[option] = ("s", given[option])
@@ -77,6 +76,11 @@ def make(
     if with_setup and found["SetupCommand"]:
         _set_up_if_allowed(client, where, found, allow_setup)
     return found
+
+
+def _surroundings() -> dict[str, tuple[str, Any]]:
+    """The caller's, for what is made for the caller."""
+    return {"env": ("a{ss}", environment(())), "umask": ("u", umask())}
 
 
 def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: bool) -> None:
@@ -97,7 +101,7 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
     from amuxd.cli.waiting import ends
 
     client.subscribe()
-    options = {"allow": ("b", allow), "env": ("a{ss}", environment(()))}
+    options = {"allow": ("b", allow), **_surroundings()}
     session = client.workspace(where, "Setup", "a{sv}", options, timeout=LONG)[0]
     properties = client.properties(session)
     print(harmless(f"setting up {found['Name']}: {found['SetupCommand']}"), flush=True)
@@ -144,7 +148,7 @@ def show(name: str, as_json: bool) -> None:
     client = Client()
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
-    found["Status"] = plain(client.workspace(where, "Status")[0])
+    found["Status"] = plain(client.workspace(where, "Status", timeout=LONG)[0])
     if as_json:
         render.print_json(_as_json(found))
         return
@@ -179,11 +183,11 @@ def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
 def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
-    if force:
-        status = plain(client.workspace(where, "Status")[0])
-        for loss in status.get("lost", []) if found["Repository"] else []:
-            print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
     options = {"force": ("b", force), "ignored": ("b", ignored)}
+    if force:
+        asked = options | {"dry_run": ("b", True)}
+        for loss in client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]:
+            print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
     _, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
     print(harmless(f"removed {found['Name']}"))
     for what in kept:

@@ -24,10 +24,17 @@ def bring(source: Path | None, target: Path, names: Sequence[str]) -> dict[str, 
             # A link that leads nowhere is there as well, and would be written through.
             if not file.is_file() or os.path.lexists(place):
                 continue
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make_directories(source, target, place.parent)
             shutil.copy2(file, place)
             copied[relative] = _digest(place)
     return copied
+
+
+def _make_directories(source: Path, target: Path, wanted: Path) -> None:
+    """Each as open, or as closed, as the one that it is a copy of."""
+    for directory in [place for place in (wanted, *wanted.parents) if not place.exists()][::-1]:
+        directory.mkdir()
+        shutil.copymode(source / directory.relative_to(target), directory)
 
 
 class Changed(Exception):

@@ -56,10 +56,19 @@ def look(directory: str, known: Identity | None) -> Presence:
     return Presence.GONE if known not in (None, (status.st_dev, status.st_ino)) else Presence.PRESENT
 
 
+_asked: dict[tuple[str, Identity | None], asyncio.Future[Presence]] = {}
+
+
 async def look_in_time(directory: str, known: Identity | None, patience: float = PATIENCE) -> Presence:
-    """A file system that does not answer holds up a thread of its own, which nobody waits for."""
+    """A file system that does not answer holds up one thread of its own, however often it is asked."""
+    key = directory, known
+    answer = _asked.get(key)
+    if answer is None:
+        answer = _asked[key] = asyncio.ensure_future(alone(partial(look, directory, known)))
+        answer.add_done_callback(lambda _: _asked.pop(key, None))
     try:
-        return await alone(partial(look, directory, known), patience)
+        async with asyncio.timeout(patience):
+            return await asyncio.shield(answer)
     except TimeoutError:
         return Presence.UNKNOWN
 

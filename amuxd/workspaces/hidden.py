@@ -4,11 +4,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amuxd.git import GitFailed, git
+from amuxd.git import STRICTLY, GitFailed, git
 
 _GITLINK = "160000"
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -33,7 +33,7 @@ def index_of(directory: Path) -> Index:
     return found
 
 
-def changed_unseen(directory: Path, index: Index) -> list[str]:
+def changed_unseen(directory: Path, index: Index, environment: Mapping[str, str]) -> list[str]:
     """Which of the files that git does not look at have been changed: a copy of its index tells."""
     present = [path for path in index.unwatched if os.path.lexists(directory / path)]
     if not present:
@@ -41,8 +41,9 @@ def changed_unseen(directory: Path, index: Index) -> list[str]:
     own = git(directory, "rev-parse", "--path-format=absolute", "--git-path", "index").removesuffix("\n")
     with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
         copy = Path(scratch, "index")
-        shutil.copyfile(own, copy)
-        asked = {"GIT_INDEX_FILE": str(copy)}
+        # With its time: git mistrusts what is not older than the index, and compares the contents.
+        shutil.copy2(own, copy)
+        asked = {**environment, **STRICTLY, "GIT_INDEX_FILE": str(copy)}
         paths = "".join(f"{path}\0" for path in present)
         for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
             git(directory, "update-index", flag, "-z", "--stdin", input=paths, environment=asked)
@@ -59,14 +60,15 @@ def repositories_below(top: Path) -> Iterator[Path]:
             yield Path(at)
 
 
-def is_spare(repository: Path) -> bool:
+def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
     """A clone without work in it, as build tools make them."""
     if (repository / ".git").is_file():
         # The worktree of another repository, or a submodule of one.
         return False
     try:
         if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
-            changed = git(repository, "status", "--porcelain", "--ignore-submodules=none")
+            words = ["status", "--porcelain", "--ignore-submodules=none"]
+            changed = git(repository, *words, environment={**environment, **STRICTLY})
             if changed or any(repositories_below_its_own(repository)):
                 return False
         local = ["HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--tags"]

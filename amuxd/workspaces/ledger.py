@@ -1,8 +1,11 @@
 """The workspaces on disk: what each is, who holds its slots and who waits, counted under a lock."""
 
 import contextlib
+import json
 import logging
 import os
+import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +25,14 @@ class UnreadableWorkspace:
 
     id: str
     why: str
+    # As far as that can still be made out.
+    name: str
+    directory: str = ""
+    repository: str = ""
+    branch: str = ""
+
+
+_TOLD = re.compile(r'"(name|directory|repository|branch)":\s*("(?:[^"\\]|\\.)*")')
 
 
 class Ledger:
@@ -29,6 +40,7 @@ class Ledger:
         self._directory = paths.ensure_private(root / "workspaces")
         self._allowed = paths.ensure_private(root) / "allowed.json"
         self._store = store
+        self.set_aside = store.set_aside
         self._boot_id = boot_id
         self._me = processes.identify(os.getpid())
         self._allowed_commands: dict[str, list[str]] = {}
@@ -50,8 +62,17 @@ class Ledger:
                     raise NotReadable(f"{path.name} is that of {workspace.id}")
                 found.append(workspace)
             except NotReadable as error:
-                found.append(UnreadableWorkspace(path.stem, str(error)))
+                found.append(_unreadable(path, str(error)))
         return found
+
+    def put_aside(self, workspace_id: str) -> Path:
+        """Out of the way, and lost to nobody: where it is now."""
+        with files.locked(self._directory), files.disk_errors("be put aside"):
+            aside = paths.ensure_private(self.set_aside) / f"{workspace_id}.json-{time.time_ns()}"
+            self._path(workspace_id).rename(aside)
+            files.sync_renamed(self.set_aside)
+            files.sync_renamed(self._directory)
+        return aside
 
     def define(self, workspace: Workspace) -> None:
         """A new one, or one that is made now; nobody can have taken a slot in it before."""
@@ -133,6 +154,33 @@ class Ledger:
 
     def _read_allowed(self) -> Allowed:
         return files.read(Allowed, self._allowed) if self._allowed.exists() else Allowed()
+
+
+def _unreadable(path: Path, why: str) -> UnreadableWorkspace:
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        text = ""
+    try:
+        known = json.loads(text)
+    except ValueError:
+        known = None
+    if not isinstance(known, dict):
+        # The first of each: after them there are only those who hold it and who wait.
+        known = {key: _unquoted(value) for key, value in reversed(_TOLD.findall(text))}
+    told = {
+        key: known[key].replace("\0", " ").encode(errors="replace").decode()
+        for key in ("name", "directory", "repository", "branch")
+        if isinstance(known.get(key), str)
+    }
+    return UnreadableWorkspace(path.stem, why, told.pop("name", "") or path.stem, **told)
+
+
+def _unquoted(value: str) -> object:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return None
 
 
 def _exists(process: Process) -> bool:

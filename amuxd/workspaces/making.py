@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from amuxd.errors import (
     AmuxError,
@@ -18,7 +21,7 @@ from amuxd.errors import (
     WorkspaceDirty,
 )
 from amuxd.files import StoreError
-from amuxd.git import GitFailed
+from amuxd.git import INHERITED, GitFailed
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -26,11 +29,16 @@ from amuxd.states import LIVE, State
 from amuxd.supervisor import now
 from amuxd.threads import alone
 from amuxd.workspaces import directories, worktrees
+from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.orphans import depends, orphan
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.worktrees import Removed, Wish
 
+_CAN_BE_ENDED = {State.RUNNING, State.STALE}
+
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class Asked:
     base: str = ""
     slots: int = 0
     environment: dict[str, str] = field(default_factory=dict)
+    umask: int = INHERITED
 
 
 class Maker:
@@ -52,10 +61,22 @@ class Maker:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._adding: dict[Path, asyncio.Lock] = {}
+        # Of their own: a repository that hangs holds up no session. amuxd waits for them when it ends.
+        self._threads = ThreadPoolExecutor(16, "worktrees")
+
+    async def _work(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def add(self, asked: Asked) -> Workspace:
         with self._workspaces.promised(asked.name):
-            bare = Workspace(self._workspaces.new_id(), asked.name, "", now(), asked.slots)
+            bare = Workspace(
+                self._workspaces.new_id(),
+                asked.name,
+                "",
+                now(),
+                asked.slots,
+                search_path=asked.environment.get("PATH", ""),
+            )
             if asked.path:
                 made = await _given_in_time(bare, asked.path)
                 with self._workspaces.promised_directory(made):
@@ -66,18 +87,18 @@ class Maker:
 
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
-        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment)
-        repository = await asyncio.to_thread(worktrees.common_directory, asked.repository)
+        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment, asked.umask)
+        repository = await self._work(worktrees.common_directory, asked.repository)
         # git itself takes one worktree after the other in a repository.
         async with self._adding.setdefault(repository, asyncio.Lock()):
-            planned = await asyncio.to_thread(worktrees.planned, bare, wish, settings.directory)
+            planned = await self._work(worktrees.planned, bare, wish, settings.directory, repository)
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
                 planned = replace(planned, directory=worktrees.place_of_its_own(planned.directory, planned))
             with self._workspaces.promised_directory(planned):
                 await self._workspaces.write(planned)
                 try:
-                    made = await asyncio.to_thread(worktrees.make, planned, wish)
+                    made = await self._work(worktrees.make, planned, wish)
                 except AmuxError:
                     await self._workspaces.forget(planned)
                     raise
@@ -88,7 +109,7 @@ class Maker:
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
         try:
-            if await asyncio.to_thread(worktrees.recovered, unfinished):
+            if await self._work(worktrees.recovered, unfinished):
                 made = replace(unfinished, being_made=False)
                 await self._workspaces.write(made)
                 self._workspaces.know(made)
@@ -105,23 +126,55 @@ class Maker:
         async with self._workspaces.closed(workspace):
             if self._workspaces.get(workspace.id) is None:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
-            self._refuse_used(workspace)
-            live = [entry for entry in self._workspaces.sessions_in(workspace) if is_at_work(entry)]
-            if live and not force:
-                raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
+            live = self._refuse_used(workspace, force)
+            is_in_reach = await self._is_in_reach(workspace, force)
+            if live and workspace.repository and is_in_reach:
+                # Nothing is ended for a removal that is refused then.
+                await self._work(worktrees.would_lose, workspace, force, with_ignored)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
-            if workspace.repository:
-                removed = await asyncio.to_thread(worktrees.remove, workspace, force, with_ignored)
-                if not await asyncio.to_thread(os.path.lexists, workspace.directory):
-                    for entry in filter(depends, self._workspaces.sessions_in(workspace)):
+            if not is_in_reach:
+                removed = Removed([], [f"{workspace.directory}, which is out of reach"])
+            elif workspace.repository:
+                removed = await self._work(worktrees.remove, workspace, force, with_ignored)
+                if not await self._work(os.path.lexists, workspace.directory):
+                    for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
             await self._workspaces.forget(workspace)
             return removed
 
-    def _refuse_used(self, workspace: Workspace) -> None:
+    async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
+        """What remove() would throw away, or what it would raise."""
+        self._refuse_used(workspace, force)
+        if not await self._is_in_reach(workspace, force) or not workspace.repository:
+            return []
+        return await self._work(worktrees.would_lose, workspace, force, with_ignored)
+
+    async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
+        """Asked before git would wait for it: without an answer it is forgotten by force alone."""
+        if not workspace.repository:
+            return True
+        directory = workspace.directory
+        if await directories.look_in_time(directory, None) is not Presence.UNKNOWN:
+            return True
+        if not force:
+            raise WorkspaceDirty(f"nobody can tell what is in {workspace.name}: {directory} is out of reach")
+        return False
+
+    def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
+        """Those who are at work in it, and can be ended."""
+        self._refuse_others(workspace)
+        live = [entry for entry in self._workspaces.sessions_in(workspace.id) if is_at_work(entry)]
+        if live and not force:
+            raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
+        for entry in live:
+            if entry.state.state not in _CAN_BE_ENDED:
+                raise _cannot_be_ended(entry)
+        return live
+
+    def _refuse_others(self, workspace: Workspace) -> None:
         """What goes with the worktree, though it is not the workspace's own."""
         if not workspace.repository:
             return
@@ -143,10 +196,10 @@ class Maker:
             raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {_named(guests)}")
 
     async def _end(self, entry: Entry) -> None:
-        if entry.state.state in {State.RUNNING, State.STALE}:
+        if entry.state.state in _CAN_BE_ENDED:
             await self._runs.stop(entry, None)
         if is_at_work(entry):
-            raise InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
+            raise _cannot_be_ended(entry)
 
     def setup_of(self, workspace: Workspace) -> str:
         return self._runs.settings.workspaces.setup_for(workspace.repository) if workspace.repository else ""
@@ -162,14 +215,18 @@ class Maker:
         except StoreError as error:
             raise Internal(f"{command!r} is not allowed: {error}") from error
 
-    async def set_up(self, workspace: Workspace, environment: dict[str, str]) -> Entry:
+    async def set_up(
+        self, workspace: Workspace, environment: dict[str, str], umask: int = INHERITED
+    ) -> Entry:
         """The command in a session of its own: with a log, an end that is told, and a place in the list."""
         registry = self._supervisor.registry
         name = registry.promise_name("", f"set-up of {workspace.name}")
+        # A session begins with the umask of the user's manager.
+        first = "" if umask == INHERITED else f"umask {umask:03o}; "
         session = Session(
             id=registry.new_id(),
             name=name,
-            command=["/bin/sh", "-c", self.setup_of(workspace)],
+            command=["/bin/sh", "-c", first + self.setup_of(workspace)],
             directory=workspace.directory,
             created_at=now(),
             description=f"sets up the workspace {workspace.name}",
@@ -206,6 +263,10 @@ def _given(workspace: Workspace, path: str) -> Workspace:
     if not Path(real).is_dir():
         raise InvalidArgument(f"{path} is no directory")
     return replace(workspace, directory=real)
+
+
+def _cannot_be_ended(entry: Entry) -> InvalidTransition:
+    return InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
 
 
 def _named(entries: list[Entry]) -> str:

@@ -66,7 +66,7 @@ class Orphans:
     def _is_needed(self, workspace: Workspace) -> bool:
         if self._workspaces.get(workspace.id) is None:
             return False
-        sessions = self._workspaces.sessions_in(workspace)
+        sessions = self._workspaces.sessions_in(workspace.id)
         # For one that is orphaned already it can come back.
         return any(depends(entry) or entry.state.state is State.ORPHANED for entry in sessions)
 
@@ -104,7 +104,7 @@ class Orphans:
             return
         self._workspaces.found(workspace, presence)
         if presence is Presence.GONE:
-            for entry in filter(depends, self._workspaces.sessions_in(workspace)):
+            for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
                 self._supervisor.spawn(orphan(self._runs, entry, directory))
         if presence is Presence.UNKNOWN:
             self._look_later(workspace)

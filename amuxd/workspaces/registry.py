@@ -5,12 +5,21 @@ import contextlib
 import difflib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Protocol
 
-from amuxd.errors import Ambiguous, Internal, InvalidArgument, NameTaken, NoSuchWorkspace, WorkspaceBusy
+from amuxd.errors import (
+    Ambiguous,
+    Internal,
+    InvalidArgument,
+    InvalidTransition,
+    NameTaken,
+    NoSuchWorkspace,
+    WorkspaceBusy,
+)
 from amuxd.files import StoreError
 from amuxd.records import Place, Workspace
-from amuxd.registry import Entry, check_name, fresh_id, is_beginning
+from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import State
 from amuxd.supervisor import Supervisor
 from amuxd.workspaces import slots
@@ -26,7 +35,7 @@ class WorkspaceListener(Protocol):
 
     def workspace_appeared(self, workspace: Workspace) -> None: ...
 
-    def workspace_disappeared(self, workspace: Workspace) -> None: ...
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
 
     def workspace_changed(self, workspace: Workspace) -> None: ...
 
@@ -37,7 +46,7 @@ class Workspaces:
         self.ledger = ledger
         self.presence: dict[str, Presence] = {}
         self._known: dict[str, Workspace] = {}
-        self._not_readable: dict[str, UnreadableWorkspace] = {}
+        self.not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
         self._directories_promised: dict[str, str] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -51,7 +60,8 @@ class Workspaces:
         for found in await self.supervisor.on_disk(self.ledger.load_all):
             if isinstance(found, UnreadableWorkspace):
                 logger.error("workspace %s is left as it is: %s", found.id, found.why)
-                self._not_readable[found.id] = found
+                if is_id(found.id):
+                    self.not_readable[found.id] = found
             elif found.being_made:
                 unfinished.append(found)
             else:
@@ -70,38 +80,51 @@ class Workspaces:
     def of(self, entry: Entry) -> Workspace | None:
         return self._known.get(entry.session.workspace_id)
 
-    def sessions_in(self, workspace: Workspace) -> list[Entry]:
-        return [e for e in self.supervisor.registry if e.session.workspace_id == workspace.id]
+    def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None:
+        """Also one that cannot be read: it is still the session's."""
+        return self._every.get(entry.session.workspace_id)
 
-    def find(self, word: str) -> Workspace:
-        if word in self._known:
-            return self._known[word]
-        named = [w for w in self if w.name == word]
-        for candidates in (named, [w for w in self if is_beginning(word, w.id)]):
+    def sessions_in(self, workspace_id: str) -> list[Entry]:
+        return [e for e in self.supervisor.registry if e.session.workspace_id == workspace_id]
+
+    def find_readable(self, word: str) -> Workspace:
+        found = self.find(word)
+        if isinstance(found, UnreadableWorkspace):
+            raise InvalidTransition(f"the workspace {found.name} cannot be read: {found.why}")
+        return found
+
+    def find(self, word: str) -> Workspace | UnreadableWorkspace:
+        every = self._every
+        if word in every:
+            return every[word]
+        named = [w for w in every.values() if w.name == word]
+        for candidates in (named, [w for w in every.values() if is_beginning(word, w.id)]):
             if len(candidates) == 1:
                 return candidates[0]
             if candidates:
                 which = ", ".join(f"{w.id} ({w.name})" for w in candidates[:5])
                 raise Ambiguous(f"{word!r} could be any of {which}")
-        near = difflib.get_close_matches(word, {w.name for w in self}, n=1)
+        near = difflib.get_close_matches(word, {w.name for w in every.values()}, n=1)
         raise NoSuchWorkspace(
             f"there is no workspace {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         )
 
     def new_id(self) -> str:
-        return fresh_id({*self._ids, *(w.name for w in self)})
+        every = self._every
+        return fresh_id({*every, *(w.name for w in every.values())})
 
     @property
-    def _ids(self) -> set[str]:
-        return {*self._known, *self._not_readable}
+    def _every(self) -> dict[str, Workspace | UnreadableWorkspace]:
+        return {**self._known, **self.not_readable}
 
     @contextlib.contextmanager
     def promised(self, name: str) -> Iterator[None]:
         """Keeps the name for the caller while what bears it is made."""
         check_name(name)
-        if name in self._ids:
+        every = self._every
+        if name in every:
             raise NameTaken(f"{name!r} is the id of a workspace")
-        if name in self._names_promised or any(w.name == name for w in self):
+        if name in self._names_promised or any(w.name == name for w in every.values()):
             raise NameTaken(f"there is a workspace named {name!r} already")
         self._names_promised.add(name)
         try:
@@ -111,7 +134,7 @@ class Workspaces:
 
     def whose(self, directory: str) -> str:
         """The name of the workspace that has it, or for which it is just being made."""
-        known = (w.name for w in self if w.directory == directory)
+        known = (w.name for w in self._every.values() if w.directory == directory)
         return next(known, self._directories_promised.get(directory, ""))
 
     @contextlib.contextmanager
@@ -150,8 +173,19 @@ class Workspaces:
             for listener in self._listeners:
                 listener.workspace_disappeared(workspace)
 
+    async def put_aside(self, workspace: UnreadableWorkspace) -> Path:
+        try:
+            where: Path = await self.supervisor.on_disk(self.ledger.put_aside, workspace.id)
+        except StoreError as error:
+            raise Internal(f"the workspace {workspace.name} stays: {error}") from error
+        del self.not_readable[workspace.id]
+        logger.warning("workspace %s: removed unread, its file is %s", workspace.name, where)
+        for listener in self._listeners:
+            listener.workspace_disappeared(workspace)
+        return where
+
     def found(self, workspace: Workspace, presence: Presence) -> None:
-        for entry in self.sessions_in(workspace):
+        for entry in self.sessions_in(workspace.id):
             self._tell_entry(entry, presence)
         if self.presence.get(workspace.id, Presence.UNKNOWN) is not presence:
             self.presence[workspace.id] = presence
@@ -210,8 +244,8 @@ class Workspaces:
     async def slot(self, entry: Entry, run: int, patient: bool) -> AsyncIterator[bool]:
         """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
         workspace_id = entry.session.workspace_id
-        if workspace_id in self._not_readable:
-            why = self._not_readable[workspace_id].why
+        if workspace_id in self.not_readable:
+            why = self.not_readable[workspace_id].why
             raise Internal(f"the workspace of {entry.session.name} cannot be read: {why}")
         workspace = self._known.get(workspace_id)
         if workspace is None:

@@ -1,10 +1,10 @@
 """How a worktree stands: what is in it that is nowhere else."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from amuxd.git import GitFailed, git
+from amuxd.git import STRICTLY, GitFailed, git
 from amuxd.workspaces import hidden
 
 _OPERATIONS = {
@@ -17,6 +17,7 @@ _OPERATIONS = {
     # Between two commits of several, when neither head is there.
     "sequencer": "a cherry-pick or revert",
 }
+_NOTHING_MORE: Mapping[str, str] = {}
 _DETACHED = "(detached)"
 _UNBORN = "(initial)"
 
@@ -33,6 +34,7 @@ class Files:
     uncommitted: list[str] = field(default_factory=list)
     untracked: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    missing_filters: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Standing:
     operation: str = ""
     submodules: dict[str, int] = field(default_factory=dict)
     has_submodules: bool = False
+    has_unwatched: bool = False
     nested: list[str] = field(default_factory=list)
 
 
@@ -76,8 +79,20 @@ def _examples(names: list[str]) -> str:
     return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
 
 
-def files_of(directory: Path | str, with_ignored: bool = False) -> Files:
-    """What git ignores is told by file, and by directory where it is the directory that is ignored."""
+def without_filters(files: Files) -> str:
+    """What is to be said of it where git went on without a filter."""
+    if not files.missing_filters:
+        return ""
+    filters = ", ".join(files.missing_filters)
+    return f"git could not run {filters}, and may count files as changed that are not"
+
+
+def files_of(
+    directory: Path | str, environment: Mapping[str, str] = _NOTHING_MORE, whole: bool = False
+) -> Files:
+    """As git shows it or, for a removal, the whole of it with what git ignores: that is told by file, and by
+    directory where it is the directory that is ignored."""
+    missing: list[str] = []
     printed = git(
         directory,
         "status",
@@ -86,9 +101,11 @@ def files_of(directory: Path | str, with_ignored: bool = False) -> Files:
         "-z",
         "--untracked-files=normal",
         "--ignore-submodules=none",
-        *(["--ignored=matching"] if with_ignored else []),
+        *(["--ignored=matching"] if whole else []),
+        environment={**environment, **(STRICTLY if whole else {})},
+        missing=missing,
     )
-    return read_status(printed)
+    return replace(read_status(printed), missing_filters=missing)
 
 
 def read_status(printed: str) -> Files:
@@ -122,7 +139,7 @@ def read_status(printed: str) -> Files:
     return Files(head, branch, upstream, ahead, behind, uncommitted, untracked, ignored)
 
 
-def examine(directory: Path, repository: str, made_branch: str) -> Standing:
+def examine(directory: Path, repository: str, made_branch: str, environment: Mapping[str, str]) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
     own, common = (
         Path(line)
@@ -132,7 +149,7 @@ def examine(directory: Path, repository: str, made_branch: str) -> Standing:
     )
     if own == common:
         raise GitFailed(["rev-parse"], -1, f"{directory} is no worktree of {repository}")
-    files, nested, has_submodules = _everything_in(directory)
+    files, nested, index = _everything_in(directory, environment)
     branches = {name for name in (files.branch, made_branch) if name}
     tips = [files.head, tip_of(repository, made_branch), *hidden.tips_of_its_own(directory)]
     tips = [tip for tip in dict.fromkeys(tips) if tip]
@@ -146,22 +163,23 @@ def examine(directory: Path, repository: str, made_branch: str) -> Standing:
         stashes=_stashes(repository, branches, detached=not files.branch),
         operation=operation_in(own),
         submodules=dict(_submodules(own / "modules")),
-        has_submodules=has_submodules or (own / "modules").is_dir(),
+        has_submodules=bool(index.submodules) or (own / "modules").is_dir(),
+        has_unwatched=bool(index.unwatched),
         nested=sorted({str(path) for path in nested}),
     )
 
 
-def _everything_in(directory: Path) -> tuple[Files, list[Path], bool]:
-    """Its files with those in its submodules, the repositories that lie in it, whether it has submodules."""
-    files, index = files_of(directory, with_ignored=True), hidden.index_of(directory)
-    uncommitted = [*files.uncommitted, *hidden.changed_unseen(directory, index)]
+def _everything_in(directory: Path, environment: Mapping[str, str]) -> tuple[Files, list[Path], hidden.Index]:
+    """Its files with those in its submodules, the repositories that lie in it, and its index."""
+    files, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
+    uncommitted = [*files.uncommitted, *hidden.changed_unseen(directory, index, environment)]
     untracked, ignored = list(files.untracked), list(files.ignored)
     nested = [
         found
         for name in (*untracked, *ignored)
         if name.endswith("/")
         for found in hidden.repositories_below(directory / name)
-        if not hidden.is_spare(found)
+        if not hidden.is_spare(found, environment)
     ]
     for name in index.submodules:
         inner = directory / name
@@ -169,14 +187,14 @@ def _everything_in(directory: Path) -> tuple[Files, list[Path], bool]:
             # Its commits lie in it, and not with those of the worktree.
             nested.append(inner)
         elif (inner / ".git").is_file():
-            below, deeper, _ = _everything_in(inner)
+            below, deeper, _ = _everything_in(inner, environment)
             # What git sees of these is told as a change of the submodule itself.
-            seen = set(files_of(inner).uncommitted)
+            seen = set(files_of(inner, environment, whole=True).uncommitted)
             uncommitted += [f"{name}/{path}" for path in below.uncommitted if path not in seen]
             ignored += [f"{name}/{path}" for path in below.ignored]
             nested += deeper
     files = replace(files, uncommitted=uncommitted, untracked=untracked, ignored=ignored)
-    return files, nested, bool(index.submodules)
+    return files, nested, index
 
 
 def operation_in(git_directory: Path) -> str:

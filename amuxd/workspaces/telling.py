@@ -1,15 +1,17 @@
 """What is told of how workspaces stand: several are looked at side by side."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from amuxd.git import GitFailed
+from amuxd.git import GitFailed, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import standing, worktrees
+from amuxd.workspaces.directories import Presence, look_in_time
+from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.standing import Files, Standing
 
 
@@ -19,7 +21,13 @@ class Told:
 
     standing: Standing | None = None
     error: str = ""
+    # The error in a word or two.
+    problem: str = ""
     is_whole: bool = False
+
+
+def not_readable(workspace: UnreadableWorkspace) -> Told:
+    return Told(error=f"not readable: {workspace.why}", problem="not readable")
 
 
 class Teller:
@@ -29,47 +37,64 @@ class Teller:
 
     async def all(self, workspaces: Sequence[Workspace]) -> list[Told]:
         """Branch and files of each, by one question to git."""
-        loop = asyncio.get_running_loop()
-        answers = (loop.run_in_executor(self._pool, _files, workspace) for workspace in workspaces)
-        return await asyncio.gather(*answers)
+        return await asyncio.gather(*(self._tell(workspace, _files) for workspace in workspaces))
 
     async def one(self, workspace: Workspace) -> Told:
         """Everything of one."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _everything, workspace)
+        return await self._tell(workspace, _everything)
+
+    async def _tell(self, workspace: Workspace, ask: Callable[[Workspace, Presence], Told]) -> Told:
+        """What does not answer holds up none of those that look."""
+        presence = await look_in_time(workspace.directory, None)
+        if presence is Presence.UNKNOWN:
+            return Told(error=f"{workspace.directory} is out of reach", problem="out of reach")
+        try:
+            told = await asyncio.get_running_loop().run_in_executor(self._pool, ask, workspace, presence)
+        except GitFailed as error:
+            told = Told(error=str(error), problem="unknown")
+        if presence is Presence.GONE:
+            return replace(told, error=f"{workspace.directory} does not exist", problem="missing")
+        if told.error and await look_in_time(workspace.repository, None) is Presence.GONE:
+            why = f"its repository {workspace.repository} does not exist"
+            return replace(told, error=why, problem="no repository")
+        return told
 
 
-def _files(workspace: Workspace) -> Told:
-    if not workspace.repository:
+def _files(workspace: Workspace, presence: Presence) -> Told:
+    if not workspace.repository or presence is Presence.GONE:
         return Told()
-    try:
-        return Told(Standing(standing.files_of(workspace.directory)))
-    except GitFailed as error:
-        return Told(error=_why(workspace, error))
+    return _told(_files_of(workspace))
 
 
-def _everything(workspace: Workspace) -> Told:
-    try:
-        if not workspace.repository:
-            return Told(Standing(standing.files_of(workspace.directory)))
-        found = worktrees.look(workspace)
-        files = found.files
-        if files.head and not files.upstream and Path(workspace.directory).exists():
-            ahead, behind = standing.ahead_behind(workspace.directory, workspace.base)
-            files = replace(files, ahead=ahead, behind=behind)
-        gone = "" if Path(workspace.directory).exists() else f"{workspace.directory} does not exist"
-        return Told(replace(found, files=files), error=gone, is_whole=True)
-    except GitFailed as error:
-        return Told(error=_why(workspace, error) if workspace.repository else "")
+def _files_of(workspace: Workspace) -> Standing:
+    return Standing(standing.files_of(workspace.directory, programs_in(workspace.search_path)))
 
 
-def _why(workspace: Workspace, error: GitFailed) -> str:
-    missing = not Path(workspace.directory).exists()
-    return f"{workspace.directory} does not exist" if missing else str(error)
+def _told(found: Standing, is_whole: bool = False) -> Told:
+    return Told(found, error=standing.without_filters(found.files), is_whole=is_whole)
+
+
+def _everything(workspace: Workspace, presence: Presence) -> Told:
+    if not workspace.repository:
+        # A directory that was given need not be one that git knows.
+        with contextlib.suppress(GitFailed):
+            return _told(_files_of(workspace))
+        return Told()
+    found = worktrees.look(workspace)
+    files = found.files
+    if files.head and not files.upstream and presence is Presence.PRESENT:
+        ahead, behind = standing.ahead_behind(workspace.directory, workspace.base)
+        files = replace(files, ahead=ahead, behind=behind)
+    return _told(replace(found, files=files), is_whole=True)
 
 
 def described(told: Told) -> dict[str, tuple[str, object]]:
     """As a D-Bus dictionary: each value with its type."""
-    values: dict[str, tuple[str, object]] = {"error": ("s", told.error)} if told.error else {}
+    values: dict[str, tuple[str, object]] = {}
+    if told.error:
+        values["error"] = ("s", told.error)
+    if told.problem:
+        values["problem"] = ("s", told.problem)
     if told.standing is None:
         return values
     files: Files = told.standing.files

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import LONG, GitFailed, git
+from amuxd.git import INHERITED, LONG, STRICTLY, GitFailed, git, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, hidden, standing
 from amuxd.workspaces.directories import Presence
@@ -33,6 +34,8 @@ class Wish:
     copy: Sequence[str] = ()
     # For the programs that git calls to check files out.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # The caller's, for whom these files are.
+    umask: int = INHERITED
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ def common_directory(repository: str) -> Path:
     return Path(_asked(repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
 
 
-def planned(workspace: Workspace, wish: Wish, parent: Path) -> Workspace:
+def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None = None) -> Workspace:
     """What is going to be made, or InvalidArgument before anything is."""
-    common = common_directory(wish.repository)
+    common = common or common_directory(wish.repository)
     repository = common.parent if common.name == ".git" else common
     branch = wish.branch or _branch_for(workspace)
     _asked(wish.repository, "check-ref-format", "--branch", branch)
@@ -79,21 +82,29 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     """What was planned; where it cannot be made nothing is left of it."""
     directory = Path(workspace.directory)
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        for missing in [place for place in directory.parents if not place.exists()][::-1]:
+            with contextlib.suppress(FileExistsError):
+                _make_directory(missing, wish.umask)
     except OSError as error:
         raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
     try:
         with contextlib.ExitStack() as undoing:
             if workspace.made_branch:
-                _make_branch(workspace)
+                _make_branch(workspace, wish.umask)
                 undoing.callback(_delete_branch, workspace)
-                _follow_remote(workspace)
+                _follow_remote(workspace, wish.umask)
             # Whatever lies there is somebody else's, and git would take one that is empty.
-            directory.mkdir()
+            _make_directory(directory, wish.umask)
             undoing.callback(_undo_worktree, workspace)
             words = ["worktree", "add", workspace.directory, workspace.branch]
-            git(workspace.repository, *words, deadline=LONG, environment=wish.environment)
-            copied = copies.bring(_source(wish.repository), directory, wish.copy)
+            git(
+                workspace.repository,
+                *words,
+                deadline=LONG,
+                environment=wish.environment,
+                umask=wish.umask,
+            )
+            copied = copies.bring(_source(wish.repository), directory, wish.copy) if wish.copy else {}
             undoing.pop_all()
     except FileExistsError as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
@@ -102,18 +113,24 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     return replace(workspace, copied=copied, being_made=False)
 
 
-def _make_branch(workspace: Workspace) -> None:
+def _make_directory(directory: Path, umask: int) -> None:
+    directory.mkdir()
+    if umask != INHERITED:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        directory.chmod(mode & ~0o777 | 0o777 & ~umask)
+
+
+def _make_branch(workspace: Workspace, umask: int = INHERITED) -> None:
     """Fails where there is one by now; its reflog says who made it, also after a crash."""
-    commit = git(workspace.repository, "rev-parse", "--verify", f"{workspace.base}^{{commit}}").strip()
-    ref, must_not_exist = f"refs/heads/{workspace.branch}", ""
+    ref, commit, must_not_exist = f"refs/heads/{workspace.branch}", f"{workspace.base}^{{commit}}", ""
     mark = ["--create-reflog", "-m", _mark(workspace)]
-    git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist)
+    git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist, umask=umask)
 
 
-def _follow_remote(workspace: Workspace) -> None:
+def _follow_remote(workspace: Workspace, umask: int) -> None:
     if workspace.base.startswith("refs/remotes/"):
         upstream = f"--set-upstream-to={workspace.base}"
-        git(workspace.repository, "branch", "--quiet", upstream, workspace.branch)
+        git(workspace.repository, "branch", "--quiet", upstream, workspace.branch, umask=umask)
 
 
 def _mark(workspace: Workspace) -> str:
@@ -146,7 +163,7 @@ def recovered(workspace: Workspace) -> bool:
         return False
     directory = Path(workspace.directory)
     is_there = workspace.directory in worktrees(workspace.repository) and directory.exists()
-    if is_there and not _is_half_made(directory) and lost(look(workspace)):
+    if is_there and not _is_half_made(directory, workspace) and lost(look(workspace)):
         return True
     # What is on its branch and nowhere else stays all the same.
     _undo_worktree(workspace)
@@ -154,14 +171,14 @@ def recovered(workspace: Workspace) -> bool:
     return False
 
 
-def _is_half_made(directory: Path) -> bool:
+def _is_half_made(directory: Path, workspace: Workspace) -> bool:
     """git was killed while it checked the files out: some are missing, and no other is there."""
     lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
     if not lock.exists() or lock.read_text().strip() != _BEING_CHECKED_OUT:
         return False
     with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
         # Its own index is written last.
-        whole = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        whole = {**programs_in(workspace.search_path), "GIT_INDEX_FILE": f"{scratch}/index"}
         git(directory, "read-tree", "HEAD", environment=whole)
         asked = ["--porcelain", "-z", "--untracked-files=all", "--ignored"]
         found = git(directory, "status", *asked, environment=whole).split("\0")[:-1]
@@ -177,7 +194,7 @@ def look(workspace: Workspace) -> Standing:
         raise GitFailed([], -1, f"{directory} is out of reach")
     if presence is Presence.GONE:
         return _look_from_afar(workspace, made)
-    found = standing.examine(directory, workspace.repository, made)
+    found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
     return replace(found, files=copies.without(directory, found.files, workspace.copied))
 
 
@@ -206,17 +223,10 @@ def _git_directory_of_missing(workspace: Workspace) -> Path | None:
 
 def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
     """Raises WorkspaceDirty where that would lose something, unless it is forced."""
-    try:
-        found = look(workspace)
-    except GitFailed as error:
-        if force:
-            return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({error})"])
-        raise WorkspaceDirty(f"git cannot tell what is in {workspace.directory}: {error}") from error
+    found = _looked_at(workspace, force, with_ignored)
+    if isinstance(found, GitFailed):
+        return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({found})"])
     losses = lost(found, with_ignored=not with_ignored)
-    if losses and not force:
-        _refuse(workspace, found, losses)
-    if found.nested:
-        raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
     kept = _keep(workspace, found)
     _take_away(workspace, found, force, with_ignored)
     if left := _delete_branch(workspace, force):
@@ -224,8 +234,32 @@ def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Rem
     return Removed(losses, kept)
 
 
+def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
+    """What remove() would throw away, or what it would raise."""
+    found = _looked_at(workspace, force, with_ignored)
+    return [] if isinstance(found, GitFailed) else lost(found, with_ignored=not with_ignored)
+
+
+def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standing | GitFailed:
+    """How it stands before it is removed; where git cannot tell and it is forced, its directory stays."""
+    try:
+        found = look(workspace)
+    except GitFailed as error:
+        if force:
+            return error
+        raise WorkspaceDirty(f"git cannot tell what is in {workspace.directory}: {error}") from error
+    losses = lost(found, with_ignored=not with_ignored)
+    if losses and not force:
+        _refuse(workspace, found, losses)
+    if found.nested:
+        raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
+    return found
+
+
 def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoReturn:
     hint = "" if lost(found, with_ignored=False) else "; --ignored takes these along"
+    if told := standing.without_filters(found.files):
+        hint = f"; {told}"
     raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}{hint}")
 
 
@@ -233,11 +267,13 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
     if workspace.directory not in worktrees(workspace.repository):
         return
     directory = Path(workspace.directory)
-    # git refuses those with submodules, and does not look at what it is forced to.
-    unseen = directory.exists() and found.has_submodules
+    is_there = directory.exists()
+    # git does not look at these again.
+    unseen = is_there and (found.has_submodules or found.has_unwatched)
     if unseen and not force and (come := lost(look(workspace), with_ignored=not with_ignored)):
         raise WorkspaceDirty(f"{workspace.name} has {_listed(come)}")
-    options = ["--force"] if unseen or not directory.exists() else []
+    # It refuses those with submodules.
+    options = ["--force"] if found.has_submodules or not is_there else []
     # Twice: also one that was locked.
     options = ["--force", "--force"] if force else options
     changed = set(found.files.untracked)
@@ -245,7 +281,9 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
     try:
         # git looks again, and refuses if something has come in since.
         with copies.aside(directory, unchanged):
-            git(workspace.repository, "worktree", "remove", *options, workspace.directory, deadline=LONG)
+            words = ["worktree", "remove", *options, workspace.directory]
+            around = {**programs_in(workspace.search_path), **STRICTLY}
+            git(workspace.repository, *words, deadline=LONG, environment=around)
     except GitFailed as error:
         raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
     except (copies.Changed, OSError) as error:

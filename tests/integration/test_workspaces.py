@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import socket
+import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -228,9 +231,16 @@ def test_a_restart_that_waits_goes_on_waiting_under_the_next_amuxd(amux: Amux, r
     amux.cli("restart", "again")
     assert (again.state, again.get("Run")) == ("created", 2)
     amux.stop()
+    (file,) = (amux.state / "workspaces").glob("*.json")
+    text = file.read_text()
+    # Nobody can say whose its slot is, so nobody gets it.
+    for written in (text.replace('"schema":1', '"schema":99'), text):
+        file.write_text(written)
+        amux.start()
+        assert holder.wait_state("running") == "running"
+        assert (again.state, again.get("Run")) == ("created", 2)
+        amux.stop()
     amux.start()
-    assert holder.wait_state("running") == "running"
-    assert (again.state, again.get("Run")) == ("created", 2)
     amux.cli("stop", "holder")
     again.wait_state("completed")
     assert again.get("Run") == 2
@@ -254,6 +264,67 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> 
     messages = [str(entry["MESSAGE"]) for entry in amux.journal()]
     assert any("is left as it is" in message for message in messages)
     assert any("no set-up command counts as allowed" in message for message in messages)
+
+
+@pytest.mark.parametrize("damage", ["newer", "cut short"])
+def test_one_that_cannot_be_read_is_shown_and_keeps_its_name(amux: Amux, repo: Path, damage: str) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    directory = workspace_directory(amux, "fix")
+    session = run_in(amux, "fix", name="one")
+    (file,) = (amux.state / "workspaces").glob("*.json")
+    amux.stop()
+    text = file.read_text().replace('"schema":1', '"schema":99')
+    text = text if damage == "newer" else text[: text.index('"created_at"')]
+    file.write_text(text)
+    amux.start()
+    listed = amux.cli("ws", "ls").stdout.splitlines()[1].split("\t")
+    assert (listed[0], listed[1], listed[5], listed[7]) == (file.stem, "fix", "not readable", str(directory))
+    shown = amux.cli("ws", "show", "fix").stdout
+    assert "Problem:     not readable: " in shown
+    assert "Created" not in shown
+    assert f"one ({session.id}) running" in shown
+    assert [s["name"] for s in json.loads(amux.cli("ls", "-w", "fix", "--json").stdout)] == ["one"]
+    assert session.get("WorkspaceName") == "fix"
+    for words, told in (
+        (("ws", "add", "fix"), "there is a workspace named 'fix' already"),
+        (("ws", "add", "other", "--path", str(directory)), f"{directory} is the workspace fix already"),
+        (("run", "-w", "fix", "--", "true"), "the workspace fix cannot be read: "),
+        (("run", "-w", "fix", "--create", "--", "true"), "the workspace fix cannot be read: "),
+        (("ws", "setup", "fix"), "fix cannot be read, and so nothing is done in it"),
+        (("ws", "rm", "fix"), "fix cannot be read: rm -f puts its file aside"),
+    ):
+        refused = amux.cli(*words, cwd=repo, check=False)
+        assert refused.returncode != 0
+        assert told in refused.stderr
+    assert file.read_text() == text
+    removed = amux.cli("ws", "rm", "-f", "fix").stdout.splitlines()
+    assert [removed[0], removed[2]] == ["removed fix", f"  kept {directory}"]
+    assert Path(removed[1].removeprefix("  kept its file, in ")).read_text() == text
+    assert (directory / "file0").exists()
+    assert amux.cli("ws", "ls").stdout == ""
+    assert (session.state, session.get("WorkspaceName")) == ("running", "")
+
+
+def test_what_is_not_there_is_told_apart(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    amux.cli("ws", "add", "gone", cwd=repo)
+    (tmp_path / "given").mkdir()
+    amux.cli("ws", "add", "given", "--path", str(tmp_path / "given"))
+    (tmp_path / "given").rmdir()
+    workspace_directory(amux, "gone").rename(tmp_path / "moved")
+    repo.rename(tmp_path / "elsewhere")
+    listed = [line.split("\t") for line in amux.cli("ws", "ls").stdout.splitlines()[1:]]
+    assert {fields[1]: fields[5] for fields in listed} == {
+        "fix": "no repository",
+        "gone": "missing",
+        "given": "missing",
+    }
+    shown = amux.cli("ws", "show", "fix").stdout
+    assert f"Problem:     its repository {repo} does not exist" in shown
+    assert "Problem:     " in amux.cli("ws", "show", "given").stdout
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert refused.returncode == 4
+    assert "git cannot tell what is in" in refused.stderr
 
 
 def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
@@ -288,6 +359,24 @@ def test_what_git_ignores_is_taken_along_when_that_is_said(amux: Amux, repo: Pat
     told = "amux: fix has 1 file that git ignores (a.env); --ignored takes these along\n"
     assert (refused.returncode, refused.stderr) == (4, told)
     assert amux.cli("ws", "rm", "--ignored", "fix").stdout == "removed fix\n"
+
+
+def test_a_removal_by_force_that_is_refused_throws_nothing_away_and_ends_nothing(
+    amux: Amux, repo: Path
+) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    directory = workspace_directory(amux, "fix")
+    session = run_in(amux, "fix")
+    repository(directory / "nested")
+    (directory / "new").write_text("work")
+    refused = amux.cli("ws", "rm", "--force", "fix", check=False)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert refused.stderr.endswith("take that away first\n")
+    assert session.state == "running"
+    (directory / "nested").rename(directory.with_name("saved"))
+    removed = amux.cli("ws", "rm", "--force", "fix").stdout.splitlines()
+    assert removed == ["fix: throwing away 1 untracked file (new)", "removed fix"]
+    assert session.wait_state("orphaned", "stopped") in ("orphaned", "stopped")
 
 
 def test_what_is_mounted_in_it_is_not_emptied(amux: Amux, repo: Path) -> None:
@@ -408,17 +497,91 @@ def test_a_filter_is_found_where_the_caller_finds_it(amux: Amux, repo: Path, tmp
     commit(repo, ".gitattributes", "*.txt filter=mine\n")
     commit(repo, "some.txt", "stored\n")
     git(repo, "config", "filter.mine.smudge", "my-filter")
+    git(repo, "config", "filter.mine.clean", "my-filter --clean")
     git(repo, "config", "filter.mine.required", "true")
     program = tmp_path / "bin/my-filter"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\nsed s/stored/shown/\n")
+    program.write_text("#!/bin/sh\ncase $1 in --clean) sed s/shown/stored/;; *) sed s/stored/shown/;; esac\n")
     program.chmod(0o755)
     refused = amux.cli("ws", "add", "fix", cwd=repo, check=False)
     assert refused.returncode == 2
     assert "smudge filter mine failed" in refused.stderr
     assert git(repo, "branch", "--list", "fix") == ""
     amux.cli("ws", "add", "fix", cwd=repo, env={"PATH": f"{program.parent}:{amux.environment['PATH']}"})
-    assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "shown\n"
+    file = workspace_directory(amux, "fix") / "some.txt"
+    assert file.read_text() == "shown\n"
+    # What is asked later, by whomever, finds it as well.
+    file.touch()
+    assert amux.cli("ws", "ls").stdout.splitlines()[1].split("\t")[5] == "-"
+    program.rename(tmp_path / "bin/elsewhere")
+    listed, shown = (amux.cli("ws", *words).stdout for words in (["ls"], ["show", "fix"]))
+    assert listed.splitlines()[1].split("\t")[5] == "unknown"
+    why = re.escape("some.txt: clean filter 'mine' failed (my-filter --clean: ") + r".*not found\)"
+    assert re.search(f"^Problem:     {why}$", shown, re.MULTILINE)
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert re.search(f"^amux: git cannot tell what is in .*: {why}\n$", refused.stderr)
+    git(repo, "config", "filter.mine.required", "false")
+    told = "git could not run my-filter --clean, and may count files as changed that are not"
+    assert amux.cli("ws", "ls").stdout.splitlines()[1].split("\t")[5] == "1 uncommitted (uncertain)"
+    assert f"Problem:     {told}" in amux.cli("ws", "show", "fix").stdout
+    refused = amux.cli("ws", "rm", "fix", check=False)
+    assert (refused.returncode, refused.stderr) == (
+        4,
+        f"amux: fix has 1 file with uncommitted changes (some.txt); {told}\n",
+    )
+    (tmp_path / "bin/elsewhere").rename(program)
+    assert amux.cli("ws", "rm", "fix").stdout == "removed fix\n"
+
+
+def test_a_filter_that_is_compiled_as_it_runs(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    """As those of node are: it needs memory that it may write to and run."""
+    program = tmp_path / "filter.py"
+    program.write_text("import mmap, os\nmmap.mmap(-1, 4096, prot=7)\nos.execvp('cat', ['cat'])\n")
+    commit(repo, ".gitattributes", "*.txt filter=mine\n")
+    commit(repo, "some.txt", "stored\n")
+    for way in ("smudge", "clean"):
+        git(repo, "config", f"filter.mine.{way}", f"{sys.executable} {program}")
+    git(repo, "config", "filter.mine.required", "true")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    assert (workspace_directory(amux, "fix") / "some.txt").read_text() == "stored\n"
+
+
+def test_a_repository_that_a_group_shares(amux: Amux, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    git(tmp_path / "code", "init", "-q", "-b", "main", "--shared=group")
+    commit(tmp_path / "code", "file0")
+    amux.cli("ws", "add", "fix", cwd=tmp_path / "code")
+    amux.cli("ws", "rm", "fix")
+
+
+def test_files_are_as_open_as_the_caller_makes_them(amux: Amux, repo: Path) -> None:
+    """Where nobody says how open, it is the umask of the user's manager that counts."""
+
+    def mode(name: str) -> int:
+        return stat.S_IMODE((workspace_directory(amux, name) / "file0").stat().st_mode)
+
+    def by_caller(umask: str, *words: str) -> str:
+        return amux.machine.run(
+            ["sh", "-c", f'umask {umask}; exec "$@"', "sh", amux.bindir / "amux", *words],
+            env=amux.environment,
+            cwd=repo,
+        ).stdout
+
+    configure(amux, '[workspaces]\nsetup = "umask"\n')
+    by_caller("002", "ws", "add", "open", "--allow-setup")
+    assert mode("open") == 0o664
+    by_caller("027", "run", "-w", "made", "--create", "--wait", "--", "true")
+    assert mode("made") == 0o640
+    for name, umask in (("open", "0002"), ("made", "0027")):
+        session = next(key for key, s in amux.sessions().items() if s["Name"] == f"set-up of {name}")
+        assert amux.session(session).log().strip() == umask
+    amux.manager.call("AddWorkspace", "sa{sv}", "plain", {"repo": ("s", str(repo))})
+    manager = amux.machine.run(["sh", "-c", "umask"]).stdout
+    assert mode("plain") == 0o666 & ~int(manager, 8)
+    with pytest.raises(CallFailed, match="umask must be from 0 to 0777, not 0o1000"):
+        amux.manager.call(
+            "AddWorkspace", "sa{sv}", "wrong", {"repo": ("s", str(repo)), "umask": ("u", 0o1000)}
+        )
 
 
 def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:

@@ -111,6 +111,45 @@ def test_what_cannot_be_read_is_told_and_left(ledger: Ledger, tmp_path: Path) ->
     assert (tmp_path / "workspaces/abc123.json").read_text() == '{"schema":99}'
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "directory"),
+    [
+        ('{"schema":99,"name":"fix","holders":[{"name":"x"}],"directory":"/fix"}', "fix", "/fix"),
+        ('{"schema":1,"id":"abc123","name":"f\\u00efx","directory":"/fix","created_at', "fïx", "/fix"),
+        ('{"schema":1,"id":"abc123","name":"fix","dir', "fix", ""),
+        ('{"schema":1,"id":"abc123","name":"\\q","directory":"/fix"', "abc123", "/fix"),
+        ('{"schema":99,"name":"a\\u0000b\\ud800","directory":7}', "a b?", ""),
+        ("[]", "abc123", ""),
+        ("", "abc123", ""),
+    ],
+)
+def test_what_can_still_be_made_out(
+    ledger: Ledger, tmp_path: Path, text: str, name: str, directory: str
+) -> None:
+    (tmp_path / "workspaces/abc123.json").write_text(text)
+    (found,) = ledger.load_all()
+    assert isinstance(found, UnreadableWorkspace)
+    assert (found.name, found.directory) == (name, directory)
+
+
+def test_one_that_cannot_be_got_at_is_known_by_its_id(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "workspaces/abc123.json").unlink()
+    (tmp_path / "workspaces/abc123.json").mkdir()
+    (found,) = ledger.load_all()
+    assert isinstance(found, UnreadableWorkspace)
+    assert found.name == "abc123"
+
+
+def test_what_is_put_aside_is_whole(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "workspaces/abc123.json").write_text("{")
+    aside = ledger.put_aside("abc123")
+    assert aside.read_text() == "{"
+    assert aside.parent == tmp_path / "set-aside"
+    assert ledger.load_all() == []
+    with pytest.raises(StoreError, match="it could not be put aside: No such file"):
+        ledger.put_aside("abc123")
+
+
 def test_a_disk_that_refuses_changes_nothing(
     ledger: Ledger, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,9 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,68 @@ def test_a_change_that_git_was_told_not_to_look_at(repo: Path, flag: str) -> Non
     git(directory, "update-index", flag.replace("--", "--no-"), "file1")
     git(directory, "checkout", "file1")
     assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+def early_in_a_second() -> None:
+    until(lambda: time.time() % 1 < 0.2)
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_hidden_change_in_the_second_in_which_git_wrote_its_index(repo: Path, flag: str) -> None:
+    """To git the times of files are whole seconds, and the size is the same."""
+    made = add(repo)
+    file = Path(made.directory) / "file0"
+    before = file.read_text()
+    seconds: set[int] = set()
+    while len(seconds) != 1:
+        early_in_a_second()
+        git(made.directory, "update-index", flag.replace("--", "--no-"), "file0")
+        file.write_text(before)
+        began = file.stat()
+        git(made.directory, "add", "file0")
+        git(made.directory, "update-index", flag, "file0")
+        file.write_text(before.replace("0", "1"))
+        ended = file.stat()
+        seconds = {int(moment) for s in (began, ended) for moment in (s.st_mtime, s.st_ctime)}
+    until(lambda: int(time.time()) > max(seconds))
+    assert refusal(made) == "1 file with uncommitted changes (file0)"
+
+
+def test_a_change_that_git_was_told_to_take_no_notice_of(repo: Path) -> None:
+    """Of the same size, and with the time that the file had before."""
+    git(repo, "config", "core.trustctime", "false")
+    git(repo, "config", "core.checkStat", "minimal")
+    made = add(repo)
+    file = Path(made.directory) / "file0"
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    git(made.directory, "update-index", "--refresh")
+    noted = int(file.stat().st_ctime)
+    file.write_text(file.read_text().replace("0", "1"))
+
+    def changed_later() -> bool:
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        return int(file.stat().st_ctime) > noted
+
+    until(changed_later)
+    assert git(made.directory, "status", "--porcelain") == ""
+    assert refusal(made) == "1 file with uncommitted changes (file0)"
+
+
+def test_what_a_filter_changes_back_is_no_work(repo: Path) -> None:
+    """Also where git looks at what it was told not to look at."""
+    (repo / "bin").mkdir()
+    (repo / "bin/my-filter").write_text("#!/bin/sh\nsed s/shown/stored/\n")
+    (repo / "bin/my-filter").chmod(0o755)
+    (repo / ".gitattributes").write_text("*.txt filter=mine\n")
+    (repo / "some.txt").write_text("stored\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "filtered")
+    git(repo, "config", "filter.mine.clean", "my-filter")
+    made = add(repo)
+    git(made.directory, "update-index", "--assume-unchanged", "some.txt")
+    (Path(made.directory) / "some.txt").write_text("shown\n")
+    assert refusal(made).startswith("1 file with uncommitted changes (some.txt)")
+    assert worktrees.remove(replace(made, search_path=str(repo / "bin")), force=False) == Removed([], [])
 
 
 def test_a_sparse_checkout(repo: Path) -> None:
@@ -262,6 +326,20 @@ def test_work_that_comes_into_a_submodule_after_the_look(
     monkeypatch.setattr(worktrees, "_keep", late)
     assert refusal(made) == "1 file with uncommitted changes (lib)"
     assert (inner / "late").exists()
+
+
+def test_a_hidden_change_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = add(repo)
+    git(made.directory, "update-index", "--assume-unchanged", "file0")
+    keep = worktrees._keep
+
+    def late(*arguments: Any) -> list[str]:
+        kept = keep(*arguments)
+        (Path(made.directory) / "file0").write_text("late")
+        return kept
+
+    monkeypatch.setattr(worktrees, "_keep", late)
+    assert refusal(made) == "1 file with uncommitted changes (file0)"
 
 
 @pytest.mark.parametrize("place", ["vendor/deep/one", "vendor"])

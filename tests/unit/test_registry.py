@@ -1,17 +1,18 @@
 """A word that finds a session, or a workspace, never means one that was not meant."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from amuxd import registry as registry_module
-from amuxd.errors import Ambiguous, NameTaken, NoSuchSession, NoSuchWorkspace
+from amuxd.errors import Ambiguous, Internal, InvalidTransition, NameTaken, NoSuchSession, NoSuchWorkspace
 from amuxd.records import RunState, Session, Workspace
 from amuxd.registry import Entry, Registry, UnreadableSession
 from amuxd.states import State
 from amuxd.store import Store
 from amuxd.supervisor import Supervisor
-from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
 from amuxd.workspaces.registry import Workspaces
 
 
@@ -70,6 +71,29 @@ def test_no_name_is_the_id_of_another(tmp_path: Path) -> None:
     workspaces = workspaces_of(tmp_path, abc123="fix")
     with pytest.raises(NameTaken, match="'abc123' is the id of a workspace"), workspaces.promised("abc123"):
         pass
+
+
+def test_one_that_cannot_be_read_is_known_and_stays_where_its_file_cannot_be_put_aside(
+    tmp_path: Path,
+) -> None:
+    workspaces = workspaces_of(tmp_path, abc123="fix")
+    for name in ("xyz789", "no-path"):
+        (tmp_path / f"workspaces/{name}.json").write_text('{"schema":99,"name":"lost"}')
+    assert asyncio.run(workspaces.load()) == []
+    lost = workspaces.find("lost")
+    assert lost is workspaces.find("xyz") is workspaces.not_readable["xyz789"]
+    assert isinstance(lost, UnreadableWorkspace)
+    with pytest.raises(InvalidTransition, match=r"the workspace lost cannot be read: .* schema 99"):
+        workspaces.find_readable("lost")
+    with pytest.raises(NoSuchWorkspace, match="did you mean 'lost'"):
+        workspaces.find("los")
+    for taken in ("lost", "xyz789"):
+        with pytest.raises(NameTaken), workspaces.promised(taken):
+            pass
+    (tmp_path / "workspaces/xyz789.json").unlink()
+    with pytest.raises(Internal, match="the workspace lost stays: "):
+        asyncio.run(workspaces.put_aside(lost))
+    assert workspaces.find("lost") is lost
 
 
 def test_no_id_is_the_name_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 """Worktrees made and removed by the real git, in every kind of repository."""
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,54 @@ def removed(workspace: Workspace) -> bool:
 
 def branches(where: Path) -> set[str]:
     return set(git(where, "branch", "--format=%(refname:short)").split())
+
+
+def modes(*paths: Path | str) -> list[int]:
+    return [stat.S_IMODE(Path(path).stat().st_mode) for path in paths]
+
+
+@pytest.fixture
+def _private() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_private")
+@pytest.mark.parametrize(
+    ("umask", "file", "directory"), [(0o022, 0o644, 0o755), (0o007, 0o660, 0o770), (-1, 0o600, 0o700)]
+)
+def test_it_is_as_open_as_the_caller_makes_things(repo: Path, umask: int, file: int, directory: int) -> None:
+    (repo / "deep").mkdir()
+    commit(repo, "deep/file")
+    git(repo, "remote", "add", "origin", str(repo))
+    git(repo, "fetch", "-q")
+    made = Path(add(repo, base="origin/main", umask=umask).directory)
+    branch = repo / ".git/refs/heads/fix"
+    assert modes(made / "file0", made / "deep/file", made / ".git", branch) == [file] * 4
+    assert modes(made.parent.parent, made.parent, made, made / "deep") == [directory] * 4
+    assert modes(repo / ".git/worktrees/fix", repo / ".git/worktrees/fix/HEAD") == [directory, file]
+
+
+@pytest.mark.usefixtures("_private")
+def test_copies_are_as_open_as_what_they_are_copies_of(repo: Path) -> None:
+    for name, mode, inside in (("open", 0o755, 0o644), ("closed", 0o700, 0o400)):
+        (repo / name).mkdir()
+        (repo / name / "file").write_text("x")
+        (repo / name / "file").chmod(inside)
+        (repo / name).chmod(mode)
+    made = Path(add(repo, copy=["open", "closed"], umask=0o022).directory)
+    assert modes(made / "open", made / "closed") == [0o755, 0o700]
+    assert modes(made / "open/file", made / "closed/file") == [0o644, 0o400]
+
+
+@pytest.mark.usefixtures("_private")
+def test_what_a_parent_hands_down_stays(repo: Path) -> None:
+    parent = repo.parent / "worktrees"
+    parent.mkdir()
+    parent.chmod(0o2775)
+    made = Path(add(repo, umask=0o002).directory)
+    assert modes(made.parent, made) == [0o2775, 0o2775]
 
 
 def test_a_new_branch_comes_and_goes_with_it(repo: Path) -> None:

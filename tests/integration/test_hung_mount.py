@@ -1,0 +1,124 @@
+"""A workspace on a file system that hangs, as a network mount does: nobody waits for it or guesses."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import hung_mount
+from harness.daemon import Amux
+from harness.repositories import repository
+from harness.waiting import until
+
+pytestmark = pytest.mark.skipif(not Path(hung_mount.DEVICE).exists(), reason="there is no /dev/fuse")
+
+# amuxd asks for five seconds, and the machine may be busy.
+AT_MOST = 20.0
+
+
+@contextmanager
+def hung(amux: Amux, directory: Path) -> Iterator[None]:
+    server = amux.machine.popen(
+        [sys.executable, Path(hung_mount.__file__), directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == "mounted\n"
+    try:
+        yield
+    finally:
+        server.communicate()
+        assert server.returncode == 0
+
+
+@pytest.fixture
+def directory(amux: Amux, tmp_path: Path) -> Path:
+    amux.cli("ws", "add", "far", cwd=repository(tmp_path / "code"))
+    amux.cli("ws", "add", "near", cwd=tmp_path / "code")
+    path = amux.manager.call("GetWorkspace", "s", "far")
+    return Path(amux.bus.proxy("org.amux.Amux1", path, "org.amux.Amux1.Workspace").get("Directory"))
+
+
+def changes(amux: Amux) -> dict[str, str]:
+    listed = [line.split("\t") for line in amux.cli("ws", "ls", timeout=AT_MOST).stdout.splitlines()[1:]]
+    return {fields[1]: fields[5] for fields in listed}
+
+
+def refused(amux: Amux, *words: str) -> str:
+    began = time.monotonic()
+    done = amux.cli(*words, check=False, timeout=60)
+    assert time.monotonic() - began < AT_MOST
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_it_is_out_of_reach_and_nothing_waits_for_it(amux: Amux, directory: Path) -> None:
+    session = amux.create(["sleep", "1000"], workspace="far")
+    with hung(amux, directory):
+        # More often than amuxd has threads for such questions.
+        with ThreadPoolExecutor(12) as pool:
+            for told in pool.map(changes, [amux] * 12):
+                assert told == {"far": "out of reach", "near": "-"}
+        assert f"Problem:     {directory} is out of reach" in amux.cli("ws", "show", "far").stdout
+        why = f"amux: nobody can tell what is in far: {directory} is out of reach\n"
+        session.stop()
+        assert session.state == "stopped"
+        assert refused(amux, "ws", "rm", "far") == why
+        assert "did not answer within 5 s" in refused(amux, "run", "-w", "far", "--", "true")
+        assert amux.create(["true"], workspace="near").wait_state("completed") == "completed"
+    assert changes(amux) == {"far": "-", "near": "-"}
+    assert amux.cli("ws", "rm", "far").stdout == "removed far\n"
+    assert not directory.exists()
+
+
+def test_what_is_live_in_it_is_left_alone(amux: Amux, directory: Path) -> None:
+    session = amux.create(["sleep", "1000"], workspace="far")
+    path = amux.manager.call("GetWorkspace", "s", "far")
+    workspace = amux.bus.proxy("org.amux.Amux1", path, "org.amux.Amux1.Workspace")
+    until(lambda: workspace.get("Presence") == "present", timeout=AT_MOST)
+    with hung(amux, directory):
+        until(lambda: workspace.get("Presence") == "unknown", timeout=AT_MOST)
+        assert session.state == "running"
+    until(lambda: workspace.get("Presence") == "present", timeout=AT_MOST)
+    assert session.state == "running"
+
+
+def test_a_repository_that_hangs_keeps_no_session_waiting(
+    amux: Amux, directory: Path, tmp_path: Path
+) -> None:
+    with hung(amux, tmp_path / "code/.git"):
+        # More than amuxd has threads for what sessions ask for.
+        adding = [
+            amux.popen("ws", "add", f"n{number}", cwd=tmp_path / "code", stderr=subprocess.PIPE)
+            for number in range(12)
+        ]
+        at_work = ["sh", "-c", "test $(grep -lsE '^(git|/usr/bin/git)' /proc/*/cmdline | wc -l) -ge 8"]
+        until(lambda: amux.machine.run(at_work, check=False).returncode == 0, timeout=AT_MOST)
+        began = time.monotonic()
+        assert amux.create(["true"]).wait_state("completed") == "completed"
+        assert time.monotonic() - began < AT_MOST
+        assert [process.poll() for process in adding] == [None] * 12
+    assert {process.wait(timeout=60) for process in adding} == {2}
+    for process in adding:
+        process.communicate()
+
+
+def test_by_force_it_is_forgotten_and_stays(amux: Amux, directory: Path) -> None:
+    with hung(amux, directory):
+        removed = amux.cli("ws", "rm", "--force", "far", timeout=60).stdout.splitlines()
+    assert removed == ["removed far", f"  kept {directory}, which is out of reach"]
+    assert (directory / "file0").exists()
+
+
+def test_amuxd_starts_and_ends_beside_it(amux: Amux, directory: Path) -> None:
+    session = amux.create(["sleep", "1000"], workspace="far")
+    with hung(amux, directory):
+        assert changes(amux)["far"] == "out of reach"
+        began = time.monotonic()
+        amux.restart()
+        assert time.monotonic() - began < AT_MOST
+        assert session.wait_state("running") == "running"
+        assert changes(amux)["far"] == "out of reach"
