@@ -11,12 +11,13 @@ from pathlib import Path
 from amuxd import attention, processes
 from amuxd.attention import AFTERGLOW, Fact, Kind
 from amuxd.bells import Bells
+from amuxd.hosts import Host
 from amuxd.logs import last_changed, shows, size_of
 from amuxd.registry import Entry
 from amuxd.states import State
 from amuxd.store import StoreError
 from amuxd.supervisor import Supervisor, now
-from amuxd.watch import BEAT, Watch
+from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +118,10 @@ class _Heard:
 
 
 class Attending:
-    def __init__(self, supervisor: Supervisor, watch: Watch) -> None:
+    def __init__(self, supervisor: Supervisor, watch: Watch, host: Host) -> None:
         self._supervisor = supervisor
         self._watch = watch
+        self._host = host
         self._heard: dict[str, _Heard] = {}
 
     def begin(self, entry: Entry, log: Path) -> None:
@@ -184,9 +186,8 @@ class Attending:
             if calls:
                 await self._ring(entry, calls, at)
             elif entry.state.attention:
-                # Whoever came to look may be known of only after what their coming had drawn.
                 await asyncio.sleep(PATIENCE)
-                if abs(at - heard.redrawn_at) > AFTERGLOW and self._is_heard(entry, heard):
+                if not self._was_redrawn(heard, at) and self._is_heard(entry, heard):
                     await self._attend(entry, attention.Printed(at))
             if (calls or waits) and self._is_heard(entry, heard):
                 await self._mark(heard.output)
@@ -234,12 +235,24 @@ class Attending:
             heard.terminal = None
 
     def _read(self, entry: Entry, heard: _Heard, terminal: Path) -> None:
-        """A line was an answer; key by key, what the mouse does comes as well, and that somebody looks."""
+        """A line was an answer; key by key, what the mouse does may come as well, and that somebody looks."""
         heard.terminal = None
         if processes.reads_lines(terminal):
             self._supervisor.spawn(self._attend(entry, attention.Typed()))
         else:
-            asyncio.get_running_loop().call_later(BEAT, self._watch_terminal, entry, heard)
+            self._supervisor.spawn(self._take_for_key(entry, heard, now()))
+
+    async def _take_for_key(self, entry: Entry, heard: _Heard, at: int) -> None:
+        await asyncio.sleep(PATIENCE)
+        typed = entry.attached > 0 and await self._host.takes_only_keys(entry.id)
+        if typed and not self._was_redrawn(heard, at) and self._is_heard(entry, heard):
+            await self._attend(entry, attention.Pressed(at))
+        else:
+            self._watch_terminal(entry, heard)
+
+    def _was_redrawn(self, heard: _Heard, at: int) -> bool:
+        """Whoever came to look may be known of only a while after what their coming brings about."""
+        return abs(at - heard.redrawn_at) <= AFTERGLOW
 
     async def _attend(self, entry: Entry, fact: Fact) -> None:
         try:

@@ -54,6 +54,13 @@ class Printed:
 
 
 @dataclass(frozen=True)
+class Pressed:
+    """A key was read, perhaps; what a terminal answers to the program itself comes as soon as it asks."""
+
+    at: int
+
+
+@dataclass(frozen=True)
 class Rang:
     """A call in the output itself."""
 
@@ -71,7 +78,7 @@ class Died:
     """Whatever it said last, the dead wait for nobody."""
 
 
-Fact = Reported | Works | Printed | Rang | Typed | Died
+Fact = Reported | Works | Printed | Pressed | Rang | Typed | Died
 
 
 def decide(wait: Wait | None, fact: Fact) -> Wait | None:
@@ -80,7 +87,7 @@ def decide(wait: Wait | None, fact: Fact) -> Wait | None:
             return Wait(kind, message, at)
         case Rang(message=message, at=at):
             return _rang(wait, message, at)
-        case Printed(at=at):
+        case Printed(at=at) | Pressed(at=at):
             return None if wait is not None and at > wait.since + AFTERGLOW else wait
     return None
 

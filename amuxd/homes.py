@@ -37,7 +37,7 @@ class Homes:
         watch: Watch,
         stay: Callable[[Entry], Coroutine[Any, Any, None]],
     ) -> None:
-        self.attending = Attending(supervisor, watch)
+        self.attending = Attending(supervisor, watch, host)
         self._supervisor = supervisor
         self._host = host
         self._watch = watch
