@@ -62,10 +62,11 @@ class Pressed:
 
 @dataclass(frozen=True)
 class Rang:
-    """A call in the output itself."""
+    """A call in the output itself; of some agents it says what for."""
 
     message: str
     at: int
+    kind: Kind = Kind.BELL
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,10 @@ def decide(wait: Wait | None, fact: Fact) -> Wait | None:
     match fact:
         case Reported(kind=kind, message=message, at=at):
             return Wait(kind, message, at)
-        case Rang(message=message, at=at):
+        case Rang(message=message, at=at, kind=Kind.BELL):
             return _rang(wait, message, at)
+        case Rang(message=message, at=at, kind=kind):
+            return Wait(kind, message, at)
         case Printed(at=at) | Pressed(at=at):
             return None if wait is not None and at > wait.since + AFTERGLOW else wait
     return None

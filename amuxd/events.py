@@ -127,11 +127,13 @@ class Events:
     async def _report(self, peer: Peer, request: dict[str, Any]) -> None:
         entry = self._session(request)
         kind, message = _text(request, "kind"), _text(request, "message", "")
+        conversation = _text(request, "conversation", "")
         if kind not in attention.REPORTS:
             raise InvalidArgument(f"there is no kind {kind!r}: {', '.join(attention.REPORTS)}")
         run, store = entry.state.run, self._supervisor.store
         token = await self._supervisor.on_disk(store.token, entry.id, run)
         known = token and hmac.compare_digest(token.encode(), _text(request, "token").encode())
+        concerns = known and (not conversation or await self._runs.homes.is_in(entry, conversation))
         if not known or entry.state.run != run:
             raise _not_its_token(entry)
         if entry.state.state is not State.RUNNING or entry.parked:
@@ -140,7 +142,7 @@ class Events:
         if kind == attention.CONVERSATION:
             if not await self._runs.homes.learn_conversation(entry, _conversation(entry, message), run):
                 raise _not_its_token(entry)
-        else:
+        elif concerns:
             await self._runs.homes.attending.reported(entry, kind, message)
         peer.send(_OK)
 

@@ -93,6 +93,9 @@ class Homes:
         """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
         return await self._learning.learn(entry, conversation, run)
 
+    async def is_in(self, entry: Entry, conversation: str) -> bool:
+        return await self._learning.is_in(entry, conversation)
+
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
             return

@@ -96,6 +96,26 @@ def test_titles_and_progress_call_nobody(amux: Amux, events: Events) -> None:
     assert len(events.named("AttentionChanged")) == 1
 
 
+def test_a_title_that_blinks_is_no_answer(amux: Amux, events: Events) -> None:
+    session = script(amux, r"while read x <&3; do printf '\033]0;[ ! ] Action Required\a\033[?25h'; done")
+    report(amux, session, "permission", "rm?")
+    told = said(events, "permission")
+    pass_over(told.received)
+    log = Path(session.get("LogPath"))
+    before = log.stat().st_size
+    go_on(amux)
+    until(lambda: log.stat().st_size > before)
+    until(lambda: int(log.with_name("heard").read_text()) == log.stat().st_size)
+    assert session.get("Attention") == "permission"
+    amux.stop()
+    go_on(amux)
+    size = log.stat().st_size
+    until(lambda: log.stat().st_size > size)
+    amux.start()
+    until(lambda: int(log.with_name("heard").read_text()) == log.stat().st_size)
+    assert session.get("Attention") == "permission"
+
+
 def test_an_answer_that_is_sent_ends_the_wait(amux: Amux, events: Events) -> None:
     session = amux.create(["sh", "-c", "stty -echo; cat >/dev/null"])
     report(amux, session, "question", "which?")
