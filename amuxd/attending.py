@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from amuxd import attention, processes
+from amuxd import attention, conversations, hooks, processes
+from amuxd.agents import program_of
 from amuxd.attention import AFTERGLOW, Fact, Kind
 from amuxd.bells import Bells
+from amuxd.hosts import Host
 from amuxd.logs import last_changed, shows, size_of
 from amuxd.registry import Entry
 from amuxd.states import State
 from amuxd.store import StoreError
 from amuxd.supervisor import Supervisor, now
-from amuxd.watch import BEAT, Watch
+from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +39,12 @@ class Output:
         # When somebody listened last; None: to this run nobody ever did.
         self.left_at = None if known is None else last_changed(self._mark)
         self._bells = Bells()
+        # Whether anything of what was heard last can be seen.
+        self.shown = False
 
     def listen(self) -> list[str]:
         calls: list[str] = []
+        self.shown = False
         if size_of(self._log) < self._position:
             # It was put aside at its cap, and a new one begun.
             calls += self._hear(self._log.with_name(self._log.name + ".1"))
@@ -47,7 +52,7 @@ class Output:
         return calls + self._hear(self._log)
 
     def catch_up(self) -> tuple[bool, list[str]]:
-        """Whether anything was printed while nobody listened, and the calls in it that still hold.
+        """Whether anything was shown while nobody listened, and the calls in it that still hold.
 
         What was printed long after a call ends it. Where the times do not tell, it holds only if there is
         nothing to be seen after it.
@@ -58,7 +63,7 @@ class Output:
             return False, []
         calls = self.listen()
         at_once = last_changed(self._log) <= self.left_at + AFTERGLOW
-        return True, calls if at_once or not self._shows_since_call() else []
+        return self.shown, calls if at_once or not self._shows_since_call() else []
 
     def _shows_since_call(self) -> bool:
         with contextlib.suppress(OSError, ValueError), self._log.open("rb") as file:
@@ -96,6 +101,7 @@ class Output:
         if size - self._position > LONGEST_PIECE:
             self._position = size - LONGEST_PIECE
             self._bells = Bells(cut_off=True)
+            self.shown = True
         try:
             with file.open("rb") as opened:
                 opened.seek(self._position)
@@ -103,7 +109,10 @@ class Output:
         except OSError:
             return []
         self._position += len(data)
-        return self._bells.feed(data)
+        self._bells.shown = False
+        calls = self._bells.feed(data)
+        self.shown = self.shown or self._bells.shown
+        return calls
 
 
 @dataclass
@@ -117,9 +126,10 @@ class _Heard:
 
 
 class Attending:
-    def __init__(self, supervisor: Supervisor, watch: Watch) -> None:
+    def __init__(self, supervisor: Supervisor, watch: Watch, host: Host) -> None:
         self._supervisor = supervisor
         self._watch = watch
+        self._host = host
         self._heard: dict[str, _Heard] = {}
 
     def begin(self, entry: Entry, log: Path) -> None:
@@ -183,17 +193,16 @@ class Attending:
                 return
             if calls:
                 await self._ring(entry, calls, at)
-            elif entry.state.attention:
-                # Whoever came to look may be known of only after what their coming had drawn.
+            elif entry.state.attention and heard.output.shown:
                 await asyncio.sleep(PATIENCE)
-                if abs(at - heard.redrawn_at) > AFTERGLOW and self._is_heard(entry, heard):
+                if not self._was_redrawn(heard, at) and self._is_heard(entry, heard):
                     await self._attend(entry, attention.Printed(at))
             if (calls or waits) and self._is_heard(entry, heard):
                 await self._mark(heard.output)
 
     async def _catch_up(self, entry: Entry, heard: _Heard, at: int) -> None:
-        printed, calls = await self._supervisor.on_disk(heard.output.catch_up)
-        if printed and entry.state.attention and self._is_heard(entry, heard):
+        shown, calls = await self._supervisor.on_disk(heard.output.catch_up)
+        if shown and entry.state.attention and self._is_heard(entry, heard):
             await self._attend(entry, attention.Printed(at))
         if calls and self._is_heard(entry, heard):
             await self._ring(entry, calls, at)
@@ -203,7 +212,8 @@ class Attending:
 
     async def _ring(self, entry: Entry, calls: list[str], at: int) -> None:
         says = next((call for call in reversed(calls) if call), "")
-        await self._attend(entry, attention.Rang(attention.one_line(says), at))
+        kind = hooks.meaning(program_of(conversations.command(entry)[0]), says)
+        await self._attend(entry, attention.Rang(attention.one_line(says), at, kind))
 
     def _is_heard(self, entry: Entry, heard: _Heard) -> bool:
         """What is printed after amuxd looked away is for the next one to hear."""
@@ -234,12 +244,24 @@ class Attending:
             heard.terminal = None
 
     def _read(self, entry: Entry, heard: _Heard, terminal: Path) -> None:
-        """A line was an answer; key by key, what the mouse does comes as well, and that somebody looks."""
+        """A line was an answer; key by key, what the mouse does may come as well, and that somebody looks."""
         heard.terminal = None
         if processes.reads_lines(terminal):
             self._supervisor.spawn(self._attend(entry, attention.Typed()))
         else:
-            asyncio.get_running_loop().call_later(BEAT, self._watch_terminal, entry, heard)
+            self._supervisor.spawn(self._take_for_key(entry, heard, now()))
+
+    async def _take_for_key(self, entry: Entry, heard: _Heard, at: int) -> None:
+        await asyncio.sleep(PATIENCE)
+        typed = entry.attached > 0 and await self._host.takes_only_keys(entry.id)
+        if typed and not self._was_redrawn(heard, at) and self._is_heard(entry, heard):
+            await self._attend(entry, attention.Pressed(at))
+        else:
+            self._watch_terminal(entry, heard)
+
+    def _was_redrawn(self, heard: _Heard, at: int) -> bool:
+        """Whoever came to look may be known of only a while after what their coming brings about."""
+        return abs(at - heard.redrawn_at) <= AFTERGLOW
 
     async def _attend(self, entry: Entry, fact: Fact) -> None:
         try:

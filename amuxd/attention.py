@@ -54,11 +54,19 @@ class Printed:
 
 
 @dataclass(frozen=True)
+class Pressed:
+    """A key was read, perhaps; what a terminal answers to the program itself comes as soon as it asks."""
+
+    at: int
+
+
+@dataclass(frozen=True)
 class Rang:
-    """A call in the output itself."""
+    """A call in the output itself; of some agents it says what for."""
 
     message: str
     at: int
+    kind: Kind = Kind.BELL
 
 
 @dataclass(frozen=True)
@@ -71,16 +79,18 @@ class Died:
     """Whatever it said last, the dead wait for nobody."""
 
 
-Fact = Reported | Works | Printed | Rang | Typed | Died
+Fact = Reported | Works | Printed | Pressed | Rang | Typed | Died
 
 
 def decide(wait: Wait | None, fact: Fact) -> Wait | None:
     match fact:
         case Reported(kind=kind, message=message, at=at):
             return Wait(kind, message, at)
-        case Rang(message=message, at=at):
+        case Rang(message=message, at=at, kind=Kind.BELL):
             return _rang(wait, message, at)
-        case Printed(at=at):
+        case Rang(message=message, at=at, kind=kind):
+            return Wait(kind, message, at)
+        case Printed(at=at) | Pressed(at=at):
             return None if wait is not None and at > wait.since + AFTERGLOW else wait
     return None
 

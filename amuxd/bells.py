@@ -1,4 +1,4 @@
-"""Hears in a terminal's output what calls for a person: the bell, OSC 9 and OSC 777."""
+"""What in a terminal's output calls for a person: the bell, OSC 9 and OSC 777."""
 
 import re
 from collections.abc import Callable
@@ -10,10 +10,13 @@ LONGEST_CUT = 4096
 
 _AFTER_CUT = re.compile(rb"[\x07\n\x1b]")
 _IN_GROUND = re.compile(rb"[\x07\x1b]")
+_IN_CONTROL = re.compile(rb"[\x07\x18\x1a\x1b@-~]")
+_VISIBLE = re.compile(rb"[^\x00-\x20\x7f]")
 _IN_OSC = re.compile(rb"[\x07\x18\x1a\x1b]")
 _IN_STRING = re.compile(rb"[\x18\x1a\x1b]")
 _BELL, _CANCEL, _SUBSTITUTE, _ESCAPE, _BACKSLASH = 0x07, 0x18, 0x1A, 0x1B, 0x5C
-_OSC_BEGINS = ord("]")
+_OSC_BEGINS, _CONTROL_BEGINS = ord("]"), ord("[")
+_INTERMEDIATE = range(0x20, 0x30)
 _STRING_BEGINS = frozenset(b"PX^_k")
 # OSC 9 with a number first is not text for a person: 9;4 is progress, 9;9 the directory, and so on.
 _OSC_9_COMMAND = re.compile(rb"\d{1,2}(?:;|\Z)")
@@ -30,6 +33,8 @@ class Bells:
         self._fed = 0
         self._begun_at = 0
         self._called_at = 0
+        # Whether there was anything to be seen: titles, colours and a cursor that blinks are nothing.
+        self.shown = False
 
     @property
     def unfinished(self) -> int:
@@ -63,8 +68,10 @@ class Bells:
 
     def _ground(self, data: bytes, at: int) -> int:
         found = _IN_GROUND.search(data, at)
+        end = found.start() if found else len(data)
+        self.shown = self.shown or _VISIBLE.search(data, at, end) is not None
         if found is None:
-            return len(data)
+            return end
         if data[found.start()] == _BELL:
             self._call("", found.end())
         else:
@@ -79,12 +86,37 @@ class Bells:
             self._state = self._in_osc
         elif byte in _STRING_BEGINS:
             self._state = self._in_string
+        elif byte == _CONTROL_BEGINS:
+            self._state = self._in_control
+        elif byte in _INTERMEDIATE:
+            self._state = self._one_more
         elif byte == _BELL:
             # Terminals obey control characters inside of a sequence and then go on with it.
             self._call("", at + 1)
         elif byte != _ESCAPE:
             self._state = self._ground
         return at + 1
+
+    def _in_control(self, data: bytes, at: int) -> int:
+        found = _IN_CONTROL.search(data, at)
+        if found is None:
+            return len(data)
+        byte = data[found.start()]
+        if byte == _BELL:
+            self._call("", found.end())
+            # Heard once is enough, wherever the rest is heard.
+            self._begun_at = self._called_at
+        elif byte == _ESCAPE:
+            self._begun_at = self._fed + found.start()
+            self._state = self._escape
+        else:
+            self._state = self._ground
+        return found.end()
+
+    def _one_more(self, data: bytes, at: int) -> int:
+        """Of what names a character set, say."""
+        self._state = self._ground
+        return at if data[at] in (_BELL, _ESCAPE) else at + 1
 
     def _in_osc(self, data: bytes, at: int) -> int:
         found = _IN_OSC.search(data, at)

@@ -89,13 +89,18 @@ def find(pid: int, kept: Kept) -> str:
 
     Not the newest in the directory: another session may be there.
     """
-    found = {
+    found = written(pid, kept)
+    return found.pop() if len(found) == 1 else ""
+
+
+def written(pid: int, kept: Kept) -> set[str]:
+    """Those that the process and its children have open to write on."""
+    return {
         conversation
         for process in _family(pid)
         for path in _written_by(process)
         if (conversation := kept.written_as(path))
     }
-    return found.pop() if len(found) == 1 else ""
 
 
 def _family(pid: int) -> list[int]:

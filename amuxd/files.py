@@ -1,9 +1,11 @@
 """How durable files are written: under a lock, whole or not at all, on disk before anybody is told of it."""
 
 import contextlib
+import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -30,6 +32,34 @@ class Unreachable(NotReadable):
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
+    release = _lock_at_once(directory / ".lock") or _lock_in_time(directory)
+    try:
+        yield
+    finally:
+        release()
+
+
+def _lock_at_once(path: Path) -> Callable[[], None] | None:
+    """As a FileLock takes it where nobody else has it, at a twentieth of the price; None: it takes more."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return partial(_unlock, fd)
+
+
+def _unlock(fd: int) -> None:
+    """Not by closing alone: a process that is just being started may still have it open."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
+def _lock_in_time(directory: Path) -> Callable[[], None]:
     # Newer versions of the lock would make it, and what was removed would be back.
     if not directory.is_dir():
         raise StoreError(f"{directory} does not exist")
@@ -40,10 +70,7 @@ def locked(directory: Path) -> Iterator[None]:
         raise Locked(f"{directory} has been locked by another process for {LOCK_TIMEOUT:.0f} s") from None
     except OSError as error:
         raise StoreError(f"{directory} cannot be locked: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        lock.release()
+    return lock.release
 
 
 @contextlib.contextmanager

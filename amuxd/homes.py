@@ -37,7 +37,7 @@ class Homes:
         watch: Watch,
         stay: Callable[[Entry], Coroutine[Any, Any, None]],
     ) -> None:
-        self.attending = Attending(supervisor, watch)
+        self.attending = Attending(supervisor, watch, host)
         self._supervisor = supervisor
         self._host = host
         self._watch = watch
@@ -92,6 +92,9 @@ class Homes:
     async def learn_conversation(self, entry: Entry, conversation: str, run: int) -> bool:
         """For what the agent itself tells. Raises StoreError, and then knows what it knew."""
         return await self._learning.learn(entry, conversation, run)
+
+    async def is_in(self, entry: Entry, conversation: str) -> bool:
+        return await self._learning.is_in(entry, conversation)
 
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:

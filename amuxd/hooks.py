@@ -1,6 +1,7 @@
 """How each agent is made to report that it needs a person: for one run, and never in the user's own files."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Collection
 from typing import Any
@@ -26,6 +27,12 @@ _CODEX = (
     ("approval-requested", "permission"),
     ("plan-mode-prompt", "question"),
     ("user-input-requested", "question"),
+    ("async-question", "question"),
+)
+# What a request reads like in its OSC 9: the types above are not in it.
+_CODEX_SAYS = (
+    (re.compile("Approval requested|Codex wants to edit "), Kind.PERMISSION),
+    (re.compile(r"Plan mode prompt: |Question requested|\d+ questions requested"), Kind.QUESTION),
 )
 _AIDER = (("turn",),)
 _SECONDS = 10
@@ -48,6 +55,12 @@ def calls(program: str) -> list[str]:
     """The words for what the agent calls a person for and can be told to report for one run."""
     rows, _ = _PER_RUN.get(program, ((), None))
     return sorted({word for row in rows if _is_call(row) for word in row if word})
+
+
+def meaning(program: str, says: str) -> Kind:
+    """What an agent's call in its output is for, where it says so."""
+    says_so = (kind for pattern, kind in _CALLS_IN_OUTPUT.get(program, ()) if pattern.match(says))
+    return next(says_so, Kind.BELL)
 
 
 def _is_wanted(row: tuple[str, ...], attention: Collection[str] | None) -> bool:
@@ -133,4 +146,5 @@ _PER_RUN: dict[str, tuple[Rows, Callable[[Rows, str], list[str]]]] = {
     "codex": (_CODEX, _codex),
     "aider": (_AIDER, _aider),
 }
+_CALLS_IN_OUTPUT = {"codex": _CODEX_SAYS}
 _BY_HAND: dict[str, Callable[[str], str]] = {"gemini": _gemini, "opencode": _opencode}

@@ -36,6 +36,15 @@ class Learning:
         finally:
             self._looked_at.discard(entry.id)
 
+    async def is_in(self, entry: Entry, conversation: str) -> bool:
+        """Agents hold conversations of their own as well, to find a title say, which they do not keep."""
+        known = entry.state.conversation_id
+        if conversation == known or not (entry.home and entry.agent and entry.agent.kept):
+            return True
+        question = conversations.written, entry.home.command.pid, entry.agent.kept
+        written = await self._supervisor.on_disk(*question)
+        return not written or (conversation in written and known not in written)
+
     async def learn(self, entry: Entry, conversation: str, run: int) -> bool:
         """False: that run is over, and what it was in is not what the next one is in."""
         return await self._learn(entry, conversation, lambda: entry.state.run == run)

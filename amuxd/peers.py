@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import select
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -39,12 +40,17 @@ class Peer(asyncio.Protocol):
         self._answering = False
         self._half_line: asyncio.TimerHandle | None = None
         self._ended = False
+        # What it is behind with: shared with all who are, where they are told the same.
+        self._unread: deque[bytes] = deque()
+        self._unread_size = 0
+        self._is_behind = False
         # Whether there is something to tell it beside its answers.
         self.stays = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        transport.set_write_buffer_limits(high=0)
         try:
             self._welcome(self, transport)
         except AmuxError as error:
@@ -67,15 +73,30 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._stop_waiting()
+        self._unread.clear()
         # What it asked for is done to its end: a session is not left half way because nobody waits for it.
         self._left(self)
 
     def send(self, data: bytes) -> None:
         if self._transport.is_closing():
             return
-        if self._transport.get_write_buffer_size() > MOST_UNREAD:
+        if not self._is_behind:
+            self._transport.write(data)
+        elif self._unread_size > MOST_UNREAD:
+            self._unread.clear()
             self._transport.abort()
         else:
+            self._unread.append(data)
+            self._unread_size += len(data)
+
+    def pause_writing(self) -> None:
+        self._is_behind = True
+
+    def resume_writing(self) -> None:
+        self._is_behind = False
+        while self._unread and not self._is_behind and not self._transport.is_closing():
+            data = self._unread.popleft()
+            self._unread_size -= len(data)
             self._transport.write(data)
 
     def refuse(self, error: AmuxError) -> None:
@@ -83,6 +104,10 @@ class Peer(asyncio.Protocol):
         self.send(json.dumps(answer, ensure_ascii=False).encode(errors="replace") + b"\n")
 
     def close(self) -> None:
+        """It gets what it is behind with still, as far as it wants to."""
+        if self._unread:
+            self._transport.write(b"".join(self._unread))
+            self._unread.clear()
         self._transport.close()
 
     @property
@@ -92,7 +117,7 @@ class Peer(asyncio.Protocol):
 
     def leave(self, error: AmuxError) -> None:
         self.refuse(error)
-        self._transport.close()
+        self.close()
 
     def _go_on(self) -> None:
         if self._answering or self._transport.is_closing():
@@ -111,7 +136,7 @@ class Peer(asyncio.Protocol):
             self.leave(Garbage("the last line has no end"))
         elif self._ended:
             if not self.stays:
-                self._transport.close()
+                self.close()
         elif line and self._half_line is None:
             # Not begun anew by each byte that comes.
             loop = asyncio.get_running_loop()

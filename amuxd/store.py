@@ -55,6 +55,8 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.sessions = paths.ensure_private(root / "sessions")
         self.set_aside = root / "set-aside"
+        # Of each session, the moment up to which its history is known to be whole and on disk.
+        self._history_kept: dict[str, int] = {}
         self._clear_half_done()
 
     def _clear_half_done(self) -> None:
@@ -94,6 +96,7 @@ class Store:
                 shutil.rmtree(scratch, ignore_errors=True)
                 raise
             files.sync_renamed(self.sessions)
+            self._history_kept[session.id] = state.state_changed_at
 
     def prepare_run(self, session_id: str, run: int) -> Path:
         directory = self.run_directory(session_id, run)
@@ -122,8 +125,10 @@ class Store:
                 raise Conflict(present)
             # The state names its own transition and its own end, so what else tells of them must be on disk
             # before the next state only: a full disk may cost the history one line, never two.
-            _mend_history(directory, present)
-            files.sync(directory / "history.jsonl")
+            if self._history_kept.get(expected.session_id) != present.state_changed_at:
+                _mend_history(directory, present)
+                files.sync(directory / "history.jsonl")
+                self._history_kept[expected.session_id] = present.state_changed_at
             if _standing(new) != _standing(present):
                 self._mend_certificate(present)
             files.replace(directory / "state.json", to_text(new))
@@ -163,6 +168,7 @@ class Store:
 
     def remove(self, session_id: str) -> None:
         with files.locked(self.sessions), files.disk_errors("be removed"):
+            self._history_kept.pop(session_id, None)
             doomed = self.sessions / f".removed-{session_id}"
             shutil.rmtree(doomed, ignore_errors=True)
             self.directory(session_id).rename(doomed)
@@ -172,6 +178,7 @@ class Store:
     def put_aside(self, session_id: str) -> Path:
         """Out of the way, and lost to nobody: where it is now."""
         with files.locked(self.sessions), files.disk_errors("be put aside"):
+            self._history_kept.pop(session_id, None)
             aside = paths.ensure_private(self.set_aside) / f"{session_id}-{time.time_ns()}"
             self.directory(session_id).rename(aside)
             files.sync_renamed(self.set_aside)

@@ -205,7 +205,8 @@ class ManagerObject:
     async def get_session(self, name: str) -> str:
         return path_of(self._supervisor.registry.find(name).id)
 
-    async def list_sessions(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
+    def list_sessions(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
+        """At once: all that was told before the reply is in it, and nothing of what is told after it."""
         wanted = dict(filter)
         states = take(wanted, "states", list, [])
         archived = take(wanted, "archived", bool, False) or State.ARCHIVED in states

@@ -105,6 +105,13 @@ class Client:
                 return signal
             self._look_after_unit()
 
+    def signals_before_reply(self) -> list[Signal]:
+        """What amuxd told before it answered the last call, and so had happened by then."""
+        signals = self._connection.signals_at_hand()
+        for signal in filter(is_owner_change, signals):
+            self._is_away = _is_leaving(signal)
+        return [signal for signal in signals if not is_owner_change(signal)]
+
     def wait_for_change(self, settle: float, latest: float) -> None:
         """Until there was a change, and then none for a moment, or it is late; waits while amuxd is away."""
         away = _is_leaving(self.next_signal())

@@ -101,6 +101,12 @@ class Connection:
                 return None
         return self._signals.popleft()
 
+    def signals_at_hand(self) -> list[Signal]:
+        """Those that came before the last reply."""
+        signals = list(self._signals)
+        self._signals.clear()
+        return signals
+
     def _authenticate(self, deadline: float) -> None:
         self._socket.sendall(b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\n")
         while b"\r\n" not in self._buffer:

@@ -47,9 +47,9 @@ def _report(words: list[str], as_hook: bool) -> None:
             # The hooks of one agent serve it outside of amux too.
             return
         raise Problem("this is no session of amux: AMUX_SESSION_ID and AMUX_TOKEN are not set")
-    message = words[1] if len(words) == 2 else ""
+    message, conversation = words[1] if len(words) == 2 else "", ""
     if as_hook:
-        message = _message_of_hook(words[0], message or _standard_input())
+        message, conversation = _told_by_hook(words[0], message or _standard_input())
     fields = {
         "type": "session.report",
         "sessionId": session,
@@ -57,6 +57,8 @@ def _report(words: list[str], as_hook: bool) -> None:
         "kind": words[0],
         "message": message[:LONGEST_MESSAGE],
     }
+    if conversation:
+        fields["conversation"] = conversation[:LONGEST_MESSAGE]
     line = "{" + ",".join(f"{_quoted(key)}:{_quoted(value)}" for key, value in fields.items()) + "}\n"
     answer = _ask(_path(), line.encode())
     if answer != _OK:
@@ -132,20 +134,24 @@ def _standard_input() -> str:
     return sys.stdin.buffer.read().decode(errors="replace")
 
 
-def _message_of_hook(kind: str, text: str) -> str:
-    """What an agent tells its hooks, as a line for a person; or the id of its conversation, for amuxd."""
+def _told_by_hook(kind: str, text: str) -> tuple[str, str]:
+    """What an agent tells its hooks, as a line for a person; and the conversation, where codex names it."""
     if not text.strip():
-        return ""
+        return "", ""
     import json
 
     try:
         told = json.loads(text)
     except ValueError:
-        return text
+        return text, ""
     if not isinstance(told, dict):
-        return ""
+        return "", ""
     if kind == "conversation":
-        return str(told.get("session_id", ""))
+        return str(told.get("session_id", "")), ""
+    return _message_in(told), str(told.get("thread-id", ""))
+
+
+def _message_in(told: "dict[str, object]") -> str:
     for key in ("message", "last_assistant_message", "last-assistant-message"):
         if isinstance(said := told.get(key), str) and said:
             return said

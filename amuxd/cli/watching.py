@@ -17,6 +17,7 @@ _NEEDED = [
     *("Id", "Name", "State", "Reason", "StateChangedUSec", "Run", "Attention", "AttentionMessage"),
     *("ExitCode", "ExitSignal"),
 ]
+_OF_SESSION = ("SessionStateChanged", "SessionExited", "AttentionChanged")
 
 
 @click.command()
@@ -30,24 +31,33 @@ def watch(as_json: bool) -> None:
     client = Client()
     client.subscribe()
     told = _Told(client, as_json)
-    _look(client, told)
+    # While amuxd is away, and until it was looked at again, what it tells has a gap before it.
+    missed: list[Signal] | None = None if _look(client, told, []) else []
     while True:
         signal = client.next_signal()
         if signal is None:
             continue
-        if not is_owner_change(signal):
+        if is_owner_change(signal):
+            missed = missed or []
+            if signal.body[2] and _look(client, told, missed):
+                missed = None
+        elif missed is None:
             told.take_in(signal)
-        elif signal.body[2]:
-            _look(client, told)
+        else:
+            missed.append(signal)
 
 
-def _look(client: Client, told: "_Told") -> None:
+def _look(client: Client, told: "_Told", missed: list[Signal]) -> bool:
     try:
-        told.catch_up(client.sessions(properties=("as", _NEEDED)))
+        found = client.sessions(properties=("as", _NEEDED), archived=("b", True))
+        missed += client.signals_before_reply()
+        told.catch_up(found, missed)
     except RemoteError as problem:
         # It left again; it is told when it is back.
         if problem.name != failures.NO_REPLY:
             raise
+        return False
+    return True
 
 
 class _Told:
@@ -56,27 +66,45 @@ class _Told:
     def __init__(self, client: Client, as_json: bool) -> None:
         self._client = client
         self._as_json = as_json
+        self._has_begun = False
         self._names: dict[str, str] = {}
         self._states: dict[str, tuple[str, int]] = {}
-        # Transitions up to this moment are told.
+        # All transitions up to this moment are told, and so many after it.
         self._told_until: dict[str, int] = {}
+        self._told_since: dict[str, int] = {}
         self._attention: dict[str, tuple[str, str]] = {}
         self._exited: set[tuple[str, int]] = set()
 
-    def catch_up(self, found: list[tuple[str, Properties]]) -> None:
+    def catch_up(self, found: list[tuple[str, Properties]], missed: list[Signal]) -> None:
+        """Missed was what came after a gap, and before what was found."""
+        present = {session["Id"] for _, session in found}
+        waits = []
+        while missed and self._has_begun:
+            signal = missed.pop(0)
+            if signal.member not in _OF_SESSION or signal.body[1] not in present:
+                self.take_in(signal)
+            elif signal.member == "AttentionChanged":
+                waits.append(signal)
+            # The others are in the history, where there is no gap.
+        self._has_begun = True
         for path, session in found:
             if session["Id"] in self._states:
                 self._catch_up_one(path, session)
-            else:
+            elif session["State"] != "archived":
                 self._appeared(session)
-        present = {session["Id"] for _, session in found}
-        # An archived session is not in the list, and not removed either.
-        for gone in [
-            key for key, (state, _) in self._states.items() if key not in present and state != "archived"
-        ]:
+        for signal in waits:
+            self.take_in(signal)
+        for _, session in found:
+            if session["Id"] in self._states:
+                self._attend(
+                    session["Id"], session["Name"], session["Attention"], session["AttentionMessage"]
+                )
+        for gone in [key for key in self._states if key not in present]:
             self._removed(gone)
 
     def take_in(self, signal: Signal) -> None:
+        if signal.member in _OF_SESSION and signal.body[1] not in self._states:
+            return
         if signal.member == "SessionStateChanged":
             self._state(*signal.body[1:])
         elif signal.member == "SessionExited":
@@ -92,20 +120,28 @@ class _Told:
 
     def _catch_up_one(self, path: str, session: Properties) -> None:
         key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
+        if session["StateChangedUSec"] != self._told_until[key]:
+            try:
+                self._catch_up_history(path, session)
+            except RemoteError as problem:
+                if problem.name == failures.NO_REPLY:
+                    raise
+                # It was removed just now, which is told next.
         if self._states[key] != (state, run):
-            self._catch_up_history(path, key, name)
-        self._state(key, name, self._states[key][0], state, session["Reason"], run)
+            self._state(key, name, self._states[key][0], state, session["Reason"], run)
         if state in sessions.EXITED:
             self._exit(key, name, session["ExitCode"], session["ExitSignal"], run)
-        self._attend(key, name, session["Attention"], session["AttentionMessage"])
+        self._told_until[key], self._told_since[key] = session["StateChangedUSec"], 0
 
-    def _catch_up_history(self, path: str, key: str, name: str) -> None:
-        until = self._told_until[key]
-        for at, run, old, new, reason, _ in self._client.session(path, "History")[0]:
-            if at <= until:
-                continue
-            self._state(key, name, old, new, reason, run)
-            if new in sessions.EXITED:
+    def _catch_up_history(self, path: str, session: Properties) -> None:
+        key, name, until = session["Id"], session["Name"], session["StateChangedUSec"]
+        history = self._client.session(path, "History")[0]
+        since = [line for line in history if self._told_until[key] < line[0] <= until]
+        told = self._told_since[key]
+        for number, (_, run, old, new, reason, _) in enumerate(since):
+            if number >= told:
+                self._state(key, name, old, new, reason, run)
+            if new in sessions.EXITED and (key, run) not in self._exited:
                 end = self._client.certificate(path, run)
                 self._exit(key, name, end.get("exit_code", -1), end.get("signal", ""), run)
 
@@ -113,7 +149,7 @@ class _Told:
         key, name, state, run = session["Id"], session["Name"], session["State"], session["Run"]
         self._names[key] = name
         self._states[key] = (state, run)
-        self._told_until[key] = session["StateChangedUSec"]
+        self._told_until[key], self._told_since[key] = session["StateChangedUSec"], 0
         self._attention[key] = (session["Attention"], session["AttentionMessage"])
         if state in sessions.ENDED:
             self._exited.add((key, run))
@@ -122,10 +158,9 @@ class _Told:
 
     def _state(self, key: str, name: str, old: str, new: str, reason: str, run: int) -> None:
         self._names[key] = name
-        if self._states.get(key) != (new, run):
-            self._states[key] = (new, run)
-            self._told_until[key] = time.time_ns() // 1000
-            self._tell("state", key, old=old, new=new, reason=reason, run=run)
+        self._states[key] = (new, run)
+        self._told_since[key] += 1
+        self._tell("state", key, old=old, new=new, reason=reason, run=run)
 
     def _exit(self, key: str, name: str, exit_code: int, signal: str, run: int) -> None:
         self._names[key] = name

@@ -144,6 +144,9 @@ class Host(Protocol):
 
     async def attached(self, session_id: str) -> int: ...
 
+    async def takes_only_keys(self, session_id: str) -> bool:
+        """Whether what its command reads was typed, if nobody came, left or arranged windows just then."""
+
     async def send(self, session_id: str, text: str, enter: bool) -> None: ...
 
     async def capture(self, session_id: str, lines: int) -> str: ...

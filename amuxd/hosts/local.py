@@ -78,6 +78,12 @@ class LocalHost:
     async def attached(self, session_id: str) -> int:
         return await self._terminal(session_id).clients()
 
+    async def takes_only_keys(self, session_id: str) -> bool:
+        try:
+            return await self._terminal(session_id).takes_only_keys()
+        except (TmuxUnreachable, TmuxRefused):
+            return False
+
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         environment = environment_of(session, self._runtime)
         try:

@@ -85,8 +85,14 @@ _IS_ENDED_PANE = "#{&&:#{==:#{pane_id},%0},#{pane_dead}}"
 _RESTART = 'told=$("$1" restart "$2" 2>&1 >/dev/null); [ $? -eq 4 ] || printf %s "$told"'
 
 
-# Who looks, and all that makes a program draw itself anew: a client resized, a pane split off or zoomed.
-_TOLD = ("client-attached", "client-detached", "window-layout-changed")
+# Who looks, and all that makes a program draw itself anew: a client resized, a pane split off or zoomed,
+# another window of the desktop chosen.
+_TOLD = (
+    *("client-attached", "client-detached", "window-layout-changed"),
+    *("pane-focus-in", "pane-focus-out"),
+)
+# In terminals that an older amuxd opened it is not set.
+_FOCUS_IS_TOLD = "@amux-focus-is-told"
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,7 @@ def configuration(environment: Mapping[str, str], attached_marker: Path, shown: 
         "set -g status-left " + quote(f" {literal(shown.name)} "),
         "set -g status-right " + quote(" #{?pane_dead,ended,running} | #{prefix} d detaches "),
         *(f"set-hook -g {hook} {quote('run-shell -b ' + quote(tell))}" for hook in _TOLD),
+        f"set -g {_FOCUS_IS_TOLD} 1",
     ]
     lines += [f"set-environment -gr {name}" for name in _OF_THE_SERVICE]
     lines += [f"set-environment -g {quote(name)} {quote(value)}" for name, value in environment.items()]
@@ -199,6 +206,10 @@ class Terminal:
 
     async def is_dead(self) -> bool:
         return (await self.run("display-message", "-p", "-t", PANE, "#{pane_dead}")).strip() == "1"
+
+    async def takes_only_keys(self) -> bool:
+        """It asked for no mouse, and of all else that it may read beside keys amuxd is told."""
+        return (await self.ask("#{" + _FOCUS_IS_TOLD + "}#{mouse_any_flag}")).strip() == "10"
 
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))

@@ -17,6 +17,7 @@ import pytest
 from harness.bus import Signal
 from harness.client import MANAGER, Session
 from harness.daemon import Amux
+from harness.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -186,6 +187,48 @@ def test_watch_fills_the_gap_from_the_history(amux: Amux, follow: Any) -> None:
     states = [(e["run"], e["new"]) for e in told if e["event"] == "state"]
     course = ("created", "starting", "running", "failed")
     assert states == [(run, state) for run in (2, 3) for state in course]
+
+
+def test_watch_repeats_nothing_that_it_has_found_already(amux: Amux, follow: Any) -> None:
+    """What it looks at is newer than what it has still to read."""
+    once = amux.create(["sh", "-c", "exit 3"], name="once")
+    often = amux.create(["sh", "-c", "exit 3"], name="often")
+    waits = amux.create(["cat"], name="waits")
+    for session in (once, often):
+        session.wait_state("failed")
+    watching = follow("watch", "--json")
+    watching.until('"waits"')
+    pid = _pid_of(amux, "watch")
+    amux.machine.run(["kill", "-STOP", str(pid)])
+    once.call("Restart")
+    once.wait_state("failed")
+    amux.kill()
+    until(lambda: amux.pid)
+    for _ in range(3):
+        often.call("Restart")
+        often.wait_state("failed")
+    amux.restart()
+    often.call("Restart")
+    often.wait_state("failed")
+    report(amux, waits, "turn", "done")
+    new = amux.create(["sh", "-c", "exit 3"], name="new")
+    new.wait_state("failed")
+    amux.machine.run(["kill", "-CONT", str(pid)])
+    last = amux.create(["true"], name="last")
+    events = [json.loads(line) for line in watching.until('"exited".*"last"')]
+
+    def told(session: Session) -> list[Any]:
+        own = [event for event in events if event["id"] == session.id]
+        return [(e["run"], e["new"]) if e["event"] == "state" else e["event"] for e in own]
+
+    def whole(run: int) -> list[Any]:
+        return [*((run, state) for state in ("created", "starting", "running", "failed")), "exited"]
+
+    assert told(once) == whole(2)
+    assert told(often) == [each for run in (2, 3, 4, 5) for each in whole(run)]
+    assert told(waits) == [(1, "suspended"), (1, "running"), "attention"]
+    assert told(new) == ["session", *whole(1)[1:]]
+    assert told(last)[-1] == "exited"
 
 
 def _pid_of(amux: Amux, word: str) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from agent_fixtures import state_on_disk
-from harness import real_agents
+from harness import model, real_agents
+from harness.bus import Signal
 from harness.client import Session
 from harness.daemon import Amux
 from harness.waiting import until
@@ -111,6 +112,38 @@ def test_codex_is_known_by_the_file_that_it_writes(
     written = (amux.machine.home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
     assert {path.stem[-36:] for path in written} == set(found)
     assert len(set(found)) == 2
+
+
+def test_codex_asks_for_permission_until_it_is_answered(
+    amux: Amux, environment: dict[str, str], repository: str
+) -> None:
+    """The model is a stand-in; what codex makes of it is real, and that its title blinks while it waits."""
+    (amux.machine.home / ".codex").mkdir(exist_ok=True)
+    trusted = f'[projects."{repository}"]\ntrust_level = "trusted"\n'
+    (amux.machine.home / ".codex/config.toml").write_text(trusted)
+    wish = {"cmd": "echo h''ello", "sandbox_permissions": "require_escalated", "justification": "may I?"}
+    with model.openai("exec_command", wish) as address, amux.events() as events:
+        provider = f'{{name="stand-in",base_url="{address}",wire_api="responses"}}'
+        arguments = ["-c", "model_provider=standin", "-c", f"model_providers.standin={provider}"]
+        arguments += ["-c", "approval_policy=on-request", "-c", "check_for_update_on_startup=false"]
+        session = amux.create([*arguments, "say it"], agent="codex", env=environment, cwd=repository)
+
+        def said(kind: str, after: Signal | None = None) -> Signal:
+            return events.wait(
+                lambda event: event.member == "AttentionChanged" and event.body[3] == kind,
+                timeout=60,
+                after=after,
+            )
+
+        asked = said("permission")
+        assert asked.body[4] == "Approval requested: echo h''ello"
+        # One look at what is printed after it is later than what counts as the drawing of the question.
+        printed = session.log().count("Action Required")
+        until(lambda: session.log().count("Action Required") > printed + 4, timeout=20)
+        assert session.get("Attention") == "permission"
+        session.send("y", enter=False)
+        assert said("turn", after=said("", after=asked)).body[4] == model.DONE
+        session.stop(timeout=60)
 
 
 def test_claude_goes_on_with_what_it_has_kept(

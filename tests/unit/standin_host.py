@@ -96,6 +96,9 @@ class StandinHost:
         self._maybe_fail("attached")
         return self.clients
 
+    async def takes_only_keys(self, session_id: str) -> bool:
+        return False
+
     async def send(self, session_id: str, text: str, enter: bool) -> None:
         self._maybe_fail("send")
         self.typed.append(text)

@@ -37,6 +37,10 @@ PIECES: list[tuple[bytes, list[str]]] = [
     (b"\x1b]777;other;Build\x07", []),
     (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", []),
     (b"\x1b\x1b]9;twice\x07", ["twice"]),
+    (b"\x1b(B\x07", [""]),
+    (b"\x1b(\x07B", [""]),
+    (b"\x1b[3\x1b]9;in between\x07", ["in between"]),
+    (b"\x1b[3\x18\x07", [""]),
 ]
 
 
@@ -93,7 +97,7 @@ def test_output_without_its_beginning(pieces: list[bytes], calls: list[str]) -> 
 
 
 # Where a bell rings inside of a sequence, it has rung before that is whole.
-WHOLE = [piece for piece, _ in PIECES if not piece.startswith(b"\x1b\x07")]
+WHOLE = [piece for piece, _ in PIECES if not piece.startswith((b"\x1b\x07", b"\x1b(\x07"))]
 
 
 @given(st.lists(st.sampled_from(WHOLE)), st.data())
@@ -103,6 +107,23 @@ def test_what_is_unfinished_can_be_heard_again(pieces: list[bytes], data: st.Dat
     bells = Bells()
     before = bells.feed(output[:cut])
     assert before + heard(output[cut - bells.unfinished :]) == heard(output)
+
+
+INVISIBLE = [
+    *(b"", b"\r\n \t\b", b"\x07", b"\x1b]0;a title\x07", b"\x1b]9;come here\x1b\\", b"\x1bPq#0\x1b\\"),
+    *(b"\x1b[31;1m", b"\x1b[?25l", b"\x1b[2\x07J", b"\x1b(B", b"\x1b)0", b"\x1b7", b"\x1b>", b"\x7f"),
+]
+
+
+@given(st.lists(st.sampled_from(INVISIBLE)), st.sampled_from([b"", b"x", "ü".encode()]), st.data())
+def test_what_can_be_seen_of_it(invisible: list[bytes], visible: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(invisible)))
+    output = b"".join([*invisible[:place], visible, *invisible[place:]])
+    cut = data.draw(st.integers(0, len(output)))
+    bells = Bells()
+    bells.feed(output[:cut])
+    bells.feed(output[cut:])
+    assert bells.shown == (visible != b"")
 
 
 @given(st.sampled_from(PIECES), st.binary(max_size=9).filter(lambda b: not set(b) & set(b"\x07\x1b\x9c")))

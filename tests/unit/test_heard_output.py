@@ -53,8 +53,8 @@ def test_what_was_heard_and_not_dealt_with_is_heard_again(log: Path) -> None:
     first = listener(log)
     add(log, b"\a")
     assert first.listen_and_mark(waits=False) == [""]
-    assert Output(log).catch_up() == (True, [""])
-    add(log, b"\x1b[0m")
+    assert Output(log).catch_up() == (False, [""])
+    add(log, b"on")
     assert first.listen_and_mark(waits=True) == []
     assert Output(log).catch_up() == (True, [""])
 
@@ -85,10 +85,25 @@ def test_a_call_that_is_cut_in_two_is_heard_whole(log: Path) -> None:
     assert first.listen_and_mark(waits=False) == []
     add(log, b"le\a\x1b]9;co")
     second = Output(log)
-    assert second.catch_up() == (True, [])
+    assert second.catch_up() == (False, [])
     second.mark()
     add(log, b"me\a")
-    assert Output(log).catch_up() == (True, ["come"])
+    assert Output(log).catch_up() == (False, ["come"])
+
+
+def test_what_nobody_sees_is_no_sign_of_life(log: Path) -> None:
+    output = listener(log)
+    for invisible in (b"\x1b]0;[ ! ] a title\a", b"\x1b[?25l", b"\r\n"):
+        add(log, invisible)
+        output.listen()
+        assert not output.shown
+    add(log, b"x")
+    output.listen()
+    assert output.shown
+    # In a flood there is more than is read.
+    add(log, b"x" * LONGEST_PIECE + b"\x1b]0;" + b"t" * LONGEST_PIECE)
+    output.listen()
+    assert output.shown
 
 
 def test_a_log_that_was_put_aside_is_heard_to_its_end(log: Path) -> None:

@@ -4,6 +4,7 @@ import tomllib
 import pytest
 
 from amuxd import hooks
+from amuxd.attention import Kind
 
 
 def test_claude_gets_settings_for_one_run() -> None:
@@ -52,13 +53,30 @@ def test_claude_reports_the_calls_that_are_wanted_and_always_what_is_none(
     ("attention", "keys", "shown"),
     [
         (["turn"], ["notify"], []),
-        (["question"], ["tui"], ["plan-mode-prompt", "user-input-requested"]),
+        (["question"], ["tui"], ["plan-mode-prompt", "user-input-requested", "async-question"]),
         (["approval-requested", "turn"], ["notify", "tui"], ["approval-requested"]),
     ],
 )
 def test_codex_tells_of_what_is_wanted(attention: list[str], keys: list[str], shown: list[str]) -> None:
     settings = tomllib.loads("\n".join(hooks.arguments("codex", "amux", attention)[1::2]))
     assert (sorted(settings), settings.get("tui", {}).get("notifications", [])) == (keys, shown)
+
+
+@pytest.mark.parametrize(
+    ("program", "says", "kind"),
+    [
+        ("codex", "Approval requested: rm -rf /", Kind.PERMISSION),
+        ("codex", "Approval requested by a server", Kind.PERMISSION),
+        ("codex", "Codex wants to edit 3 files", Kind.PERMISSION),
+        ("codex", "Plan mode prompt: Which", Kind.QUESTION),
+        ("codex", "2 questions requested", Kind.QUESTION),
+        ("codex", "I wrote: Approval requested: rm", Kind.BELL),
+        ("codex", "", Kind.BELL),
+        ("make", "Approval requested: rm -rf /", Kind.BELL),
+    ],
+)
+def test_what_an_agents_own_notification_is_for(program: str, says: str, kind: Kind) -> None:
+    assert hooks.meaning(program, says) is kind
 
 
 @pytest.mark.parametrize("agent", ["gemini", "opencode"])

@@ -79,6 +79,57 @@ def test_what_is_found_late_is_of_the_run_that_was_looked_at(
     asyncio.run(in_world(tmp_path, story))
 
 
+@pytest.mark.parametrize(
+    ("known", "told", "written", "belongs"),
+    [
+        ("ours", "ours", set(), True),
+        ("ours", "ours", {"another"}, True),
+        ("ours", "a-title", {"ours"}, False),
+        ("", "a-title", {"ours"}, False),
+        ("", "ours", {"ours"}, True),
+        # One that a helper of the agent has.
+        ("ours", "helper", {"ours", "helper"}, False),
+        # The person has begun another one.
+        ("ours", "new", {"new"}, True),
+        # Nothing can be seen of what it keeps: better told once too often.
+        ("ours", "another", set(), True),
+        ("", "another", set(), True),
+    ],
+)
+def test_whether_a_session_is_in_a_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str, told: str, written: set[str], belongs: bool
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        learning = Learning(world.supervisor)
+        assert await learning.learn(entry, known, 1)
+        monkeypatch.setattr(conversations, "written", lambda *_: written)
+        assert await learning.is_in(entry, told) == belongs
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_an_agent_says_of_a_conversation_of_its_own_is_no_news(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        events = Events(world.runs)
+        await events.listen(tmp_path / "socket")
+        monkeypatch.setattr(conversations, "written", lambda *_: {"ours"})
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
+        report = {"type": "session.report", "sessionId": entry.id, "kind": "turn"}
+        report["token"] = world.store.token(entry.id, 1)
+        for conversation, waits in (("a-title", ""), ("ours", "turn")):
+            writer.write(json.dumps({**report, "conversation": conversation}).encode() + b"\n")
+            assert json.loads(await reader.readline()) == {"type": "ok"}
+            assert entry.state.attention == waits
+        writer.close()
+        events.close()
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 @pytest.mark.parametrize("kind", ["conversation", "permission"])
 def test_a_report_is_of_the_run_whose_token_it_has(tmp_path: Path, kind: str) -> None:
     async def story(world: World) -> None:

@@ -130,6 +130,32 @@ def test_what_was_begun_for_who_left_is_done(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_who_is_slow_gets_all_that_it_was_told_before_it_was_left(tmp_path: Path) -> None:
+    told = [b"%d %s\n" % (number, b"x" * 1000) for number in range(1000)]
+
+    async def tell(peer: Peer, _line: bytes) -> None:
+        for line in told:
+            peer.send(line)
+        assert peer._unread
+        peer.close()
+
+    async def main() -> bytes:
+        path = tmp_path / "socket"
+        loop = asyncio.get_running_loop()
+        server = await loop.create_unix_server(
+            lambda: Peer(lambda _peer, _transport: None, tell, lambda _: None, asyncio.ensure_future),
+            str(path),
+        )
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(b"{}\n")
+        heard = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        server.close()
+        return heard
+
+    assert asyncio.run(main()) == b"".join(told)
+
+
 class Gone:
     """One whose connection is no more."""
 

@@ -82,6 +82,13 @@ def test_an_amuxd_that_hangs_is_not_waited_for_for_ever(
     assert "does not answer" in capsys.readouterr().err
 
 
+def test_a_hook_passes_on_which_conversation_it_is_about() -> None:
+    told = '{"thread-id":"abc","last-assistant-message":"done"}'
+    assert reporting._told_by_hook("turn", told) == ("done", "abc")
+    assert reporting._told_by_hook("turn", '{"session_id":"abc","message":"done"}') == ("done", "")
+    assert reporting._told_by_hook("conversation", '{"session_id":"abc","thread-id":"d"}') == ("abc", "")
+
+
 @given(st.text(st.characters()))
 def test_any_text_is_sent_as_it_is(text: str) -> None:
     assert json.loads(reporting._quoted(text)) == text.encode(errors="replace").decode()

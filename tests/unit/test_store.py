@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -366,8 +367,6 @@ def test_two_processes_writing_at_once_lose_nothing(store: Store, tmp_path: Path
 
 
 def _hold(lock: Path, held: synchronize.Event) -> None:
-    from filelock import FileLock
-
     with FileLock(str(lock)):
         held.set()
         time.sleep(60)
@@ -388,6 +387,45 @@ def test_a_lock_that_is_never_given_back_is_named(store: Store, monkeypatch: pyt
         holder.kill()
         holder.join()
     store.change(first, moved(first, State.STARTING, 2000), None)
+
+
+def test_a_lock_that_is_free_is_taken_at_once_and_is_one_for_everybody(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(store)
+    directory = store.directory("abc123")
+    theirs = FileLock(str(directory / ".lock"), timeout=0)
+    monkeypatch.delattr(files, "FileLock")
+    with files.locked(directory), pytest.raises(Timeout):
+        theirs.acquire()
+    with theirs, pytest.raises(NameError), files.locked(directory):
+        pass
+
+
+def test_a_lock_makes_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"), files.locked(tmp_path / "gone"):
+        pass
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_history_that_is_on_disk_is_not_synced_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync(fd)
+
+    states = [created(store)]
+    monkeypatch.setattr(os, "fsync", note)
+    for at, state in ((2000, State.STARTING), (3000, State.RUNNING)):
+        states.append(moved(states[-1], state, at))
+        store.change(states[-2], states[-1], a_line(states[-1]))
+    for pid in (1, 2):
+        states.append(replace(states[-1], updated_by=pid))
+        store.change(states[-2], states[-1], None)
+    state, history = ["state.json.new", "abc123"], ["history.jsonl"]
+    assert synced == [*state, *history, *state, *history, *state, *state]
 
 
 def refuse_directory_sync(monkeypatch: pytest.MonkeyPatch) -> None:

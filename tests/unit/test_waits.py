@@ -8,6 +8,7 @@ from amuxd.attention import (
     Died,
     Fact,
     Kind,
+    Pressed,
     Printed,
     Rang,
     Reported,
@@ -37,6 +38,9 @@ SOON, LATER = 100 + AFTERGLOW, 101 + AFTERGLOW
         # A bell says less than the agent did, and the latest more than an earlier one.
         (None, Rang("", 7), Wait(Kind.BELL, "", 7)),
         (PERMISSION, Rang("", LATER), PERMISSION),
+        (PERMISSION, Rang("rm?", 7, Kind.QUESTION), Wait(Kind.QUESTION, "rm?", 7)),
+        (PERMISSION, Pressed(SOON), PERMISSION),
+        (PERMISSION, Pressed(LATER), None),
         (BELL, Rang("look", 7), Wait(Kind.BELL, "look", 7)),
         (Wait(Kind.BELL, "look", 1), Rang("", 7), Wait(Kind.BELL, "look", 7)),
         (PERMISSION, Typed(), None),

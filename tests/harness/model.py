@@ -1,0 +1,51 @@
+"""What answers a real agent in place of its model: one call of a tool, and then that it is done."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+DONE = "it is all done"
+
+
+@contextmanager
+def openai(tool: str, arguments: dict[str, Any]) -> Iterator[str]:
+    """The address of one that speaks OpenAI's protocol of responses."""
+
+    class Model(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            called = any(item["type"] == "function_call_output" for item in request["input"])
+            says = {"type": "output_text", "text": DONE}
+            item = {"type": "message", "id": "m", "role": "assistant", "content": [says]}
+            if not called:
+                item = {"type": "function_call", "id": "f", "call_id": "c", "name": tool}
+                item["arguments"] = json.dumps(arguments)
+            usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+            self._stream(
+                {"type": "response.created", "response": {"id": "r"}},
+                {"type": "response.output_item.done", "output_index": 0, "item": item},
+                {"type": "response.completed", "response": {"id": "r", "usage": usage}},
+            )
+
+        def _stream(self, *events: dict[str, Any]) -> None:
+            data = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
