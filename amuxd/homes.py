@@ -206,10 +206,10 @@ class Homes:
             self._watch.forget_process(shell)
             os.close(shell)
 
-    async def settled(self, entry: Entry) -> None:
+    async def settled(self, entry: Entry, patience: float | None = None) -> None:
         if (settling := entry.settling) is not None:
-            await asyncio.wait([settling])
-            if entry.settling is settling:
+            await asyncio.wait([settling], timeout=patience)
+            if settling.done() and entry.settling is settling:
                 entry.settling = None
 
     async def tear_down(self, entry: Entry) -> None:

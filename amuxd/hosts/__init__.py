@@ -91,6 +91,9 @@ class Enclosure(Protocol):
 
     async def kill(self, session_id: str) -> None: ...
 
+    async def thaw(self, session_id: str) -> None:
+        """Lets what was frozen go on. Does not raise."""
+
     async def members(self, session_id: str) -> list[int]:
         """The processes that it keeps together. Raises where that cannot be known."""
 
@@ -123,6 +126,9 @@ class Host(Protocol):
 
     def end_in_shell(self, session: Session, run: int) -> End | None:
         """How the command ended in a shell, which lives on."""
+
+    def is_frozen(self, home: Home) -> bool:
+        """Whether its processes are held, by systemctl freeze say."""
 
     def has_terminal(self, session_id: str) -> bool:
         """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""

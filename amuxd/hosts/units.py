@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused, cgroups
 from amuxd.processes import signal_name
 from amuxd.records import Limits, Process, Session
 
+logger = logging.getLogger(__name__)
+
 SYSTEMD = "org.freedesktop.systemd1"
 PATH = "/org/freedesktop/systemd1"
 MANAGER = SYSTEMD + ".Manager"
@@ -21,7 +24,10 @@ UNIT = SYSTEMD + ".Unit"
 SERVICE = SYSTEMD + ".Service"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
+CALL_DEADLINE = 25.0
 JOB_DEADLINE = 30.0
+# Its answer comes when the kernel has let the last process go.
+THAW_DEADLINE = 5.0
 # Time for what is left of a session to end by itself, after its command had its own grace.
 LEFTOVERS_GRACE = 5.0
 
@@ -117,6 +123,13 @@ class Units:
             if not error.name.endswith(".NoSuchUnit"):
                 raise
 
+    async def thaw(self, session_id: str) -> None:
+        try:
+            # Of what is not frozen nothing comes.
+            await self._call("ThawUnit", "s", self.unit(session_id), patience=THAW_DEADLINE)
+        except BusError as error:
+            logger.warning("%s cannot be thawed: %s", self.unit(session_id), error.message)
+
     async def members(self, session_id: str) -> list[int]:
         try:
             [processes] = await self._call("GetUnitProcesses", "s", self.unit(session_id))
@@ -186,8 +199,10 @@ class Units:
         if seen and seen.subscription:
             self._bus.remove_match(seen.subscription)
 
-    async def _call(self, member: str, signature: str = "", *body: object) -> list[Any]:
-        return await self._bus.call(SYSTEMD, PATH, MANAGER, member, signature, body)
+    async def _call(
+        self, member: str, signature: str = "", *body: object, patience: float = CALL_DEADLINE
+    ) -> list[Any]:
+        return await self._bus.call(SYSTEMD, PATH, MANAGER, member, signature, body, timeout=patience)
 
     async def _job(self, member: str, signature: str, *body: Any) -> str:
         """The match for JobRemoved stands already: a job may be over before its reply is read."""

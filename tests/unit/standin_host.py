@@ -69,6 +69,9 @@ class StandinHost:
     def end_in_shell(self, session: Session, run: int) -> End | None:
         return None
 
+    def is_frozen(self, home: Home) -> bool:
+        return False
+
     def has_terminal(self, session_id: str) -> bool:
         return False
 
