@@ -142,6 +142,7 @@ class Daemon:
         supervisor.listen(notifier)
         await reconcile.reconcile(runs)
         unreadables = Unreadables(supervisor, host, watch)
+        await unreadables.find_lost()
         await unreadables.look_at_all()
         queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
         await queue.begin()

@@ -91,6 +91,9 @@ class Enclosure(Protocol):
 
     async def kill(self, session_id: str) -> None: ...
 
+    async def standing(self) -> dict[str, str]:
+        """Whatever session may be there, known or not: its name, or its id where nothing tells the name."""
+
     async def thaw(self, session_id: str) -> None:
         """Lets what was frozen go on. Does not raise."""
 
@@ -115,6 +118,9 @@ class Host(Protocol):
     def release(self, session_id: str) -> None: ...
 
     async def find(self, session: Session, state: RunState) -> Finding: ...
+
+    async def standing(self) -> dict[str, str]:
+        """Whatever session may live, whether anybody knows of it or not, by its id, with its name."""
 
     async def members(self, session_id: str) -> list[int]:
         """All processes of a session. Raises where that cannot be known."""

@@ -147,6 +147,9 @@ class LocalHost:
         await self._enclosure.watch(session.id)
         return Alive(home)
 
+    async def standing(self) -> dict[str, str]:
+        return await self._enclosure.standing()
+
     async def members(self, session_id: str) -> list[int]:
         return await self._enclosure.members(session_id)
 

@@ -33,6 +33,8 @@ LEFTOVERS_GRACE = 5.0
 
 OUT_OF_MEMORY = "oom-kill"
 
+_UNIT = re.compile(r"amux-([a-z0-9]+)\.service")
+_DESCRIPTION = "amux session "
 _ENDED = {"inactive", "failed"}
 _CLD_EXITED = 1
 
@@ -70,7 +72,7 @@ class Units:
     ) -> None:
         unit = self.unit(session.id)
         properties: list[list[Any]] = [
-            ["Description", Typed("s", f"amux session {_printable(session.name)}")],
+            ["Description", Typed("s", _DESCRIPTION + _printable(session.name))],
             ["Slice", Typed("s", "amux.slice")],
             ["Type", Typed("s", "forking")],
             ["ExecStart", Typed("a(sasb)", [[server[0], list(server), False]])],
@@ -122,6 +124,15 @@ class Units:
         except BusError as error:
             if not error.name.endswith(".NoSuchUnit"):
                 raise
+
+    async def standing(self) -> dict[str, str]:
+        [units] = await self._call("ListUnitsByPatterns", "asas", [], [self.unit("*")])
+        # Nobody else's unit that happens to be named like one.
+        return {
+            named[1]: description.removeprefix(_DESCRIPTION)
+            for unit, description, *_ in units
+            if (named := _UNIT.fullmatch(unit)) and description.startswith(_DESCRIPTION)
+        }
 
     async def thaw(self, session_id: str) -> None:
         try:
@@ -221,7 +232,7 @@ class Units:
 
     def _job_removed(self, message: Signal) -> None:
         path, unit, result = (str(word) for word in message.body[1:4])
-        if not re.fullmatch(r"amux-[a-z0-9]+\.service", unit):
+        if not _UNIT.fullmatch(unit):
             return
         job = self._jobs.get(path)
         if job is None:

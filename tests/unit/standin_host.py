@@ -57,6 +57,9 @@ class StandinHost:
     async def find(self, session: Session, state: RunState) -> Finding:
         return Gone()
 
+    async def standing(self) -> dict[str, str]:
+        return {}
+
     async def members(self, session_id: str) -> list[int]:
         return []
 
