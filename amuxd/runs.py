@@ -265,7 +265,7 @@ class Runs:
             await self.host.tear_down(entry.id)
             return End()
         if end is not None:
-            await self.host.drain(entry.id, entry.state.run, entry.state.server)
+            await self.homes.drain(entry)
             await self.host.tear_down(entry.id)
             return end
         # By itself and first: it may have left its unit, and the end of its terminal would be another signal.
