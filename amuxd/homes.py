@@ -177,7 +177,7 @@ class Homes:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
             await _tried(entry, self.drain(entry))
-        entry.attached = await self._count_attached(entry)
+        await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave(entry)
         await self._keep_activity(entry)
@@ -240,11 +240,15 @@ class Homes:
         entry.keeps_terminal = False
         entry.attached = 0
 
-    async def _count_attached(self, entry: Entry) -> int:
-        try:
-            return await self._host.attached(entry.id)
-        except (TmuxUnreachable, TmuxRefused):
-            return 0
+    async def _count_attached(self, entry: Entry) -> None:
+        """Asked one after the other, so that the latest answer is that of the latest question."""
+        async with entry.counting:
+            try:
+                entry.attached = await self._host.attached(entry.id)
+            except (TmuxUnreachable, TmuxRefused):
+                # Of a terminal that does not answer it is not known who left.
+                if entry.state.server is None or processes.is_dying(entry.state.server):
+                    entry.attached = 0
 
     def watch_attachments(self, directory: Path) -> None:
         """Again with each run: it may be another directory by now; of the same one the watch is the same."""
@@ -262,7 +266,7 @@ class Homes:
     async def _attachment_changed(self, entry: Entry) -> None:
         if entry.host_alive is not Liveness.ALIVE:
             return
-        entry.attached = await self._count_attached(entry)
+        await self._count_attached(entry)
         entry.used_at = now()
         self._supervisor.changed(entry, "Attached")
         if self._keeps_in_vain(entry):
