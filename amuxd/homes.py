@@ -21,7 +21,7 @@ from amuxd.logs import END_OF_LOG, last_changed, size_of
 from amuxd.registry import Entry
 from amuxd.states import ENDED, End, Liveness, State
 from amuxd.store import StoreError
-from amuxd.supervisor import KERNEL, Supervisor, now
+from amuxd.supervisor import KERNEL, RETRY_PAUSE, Supervisor, now
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Homes:
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
         self._attachments: Path | None = None
+        self._uncounted: set[str] = set()
 
     def take(self, entry: Entry, home: Home) -> None:
         """Holds on to a live run, and lets its command go."""
@@ -246,9 +247,18 @@ class Homes:
             try:
                 entry.attached = await self._host.attached(entry.id)
             except (TmuxUnreachable, TmuxRefused):
-                # Of a terminal that does not answer it is not known who left.
                 if entry.state.server is None or processes.is_dying(entry.state.server):
                     entry.attached = 0
+                elif entry.id not in self._uncounted:
+                    # Of a terminal that does not answer it is not known who came or left.
+                    self._uncounted.add(entry.id)
+                    self._supervisor.spawn(self._count_later(entry))
+
+    async def _count_later(self, entry: Entry) -> None:
+        await asyncio.sleep(RETRY_PAUSE)
+        self._uncounted.discard(entry.id)
+        if self._supervisor.registry.get(entry.id) is entry:
+            await self._attachment_changed(entry)
 
     def watch_attachments(self, directory: Path) -> None:
         """Again with each run: it may be another directory by now; of the same one the watch is the same."""

@@ -4,8 +4,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from standin_host import World, in_world
 
+from amuxd import homes
 from amuxd.hosts.tmux import TmuxUnreachable
 from amuxd.records import Process
 from amuxd.registry import Entry
@@ -41,7 +43,11 @@ async def kept(world: World) -> Entry:
     return entry
 
 
-def test_one_that_does_not_answer_is_kept_for_who_may_still_look_at_it(tmp_path: Path) -> None:
+def test_one_that_does_not_answer_is_kept_and_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "RETRY_PAUSE", 0.05)
+
     async def story(world: World) -> None:
         entry = await kept(world)
         world.host.failing["attached"] = TmuxUnreachable("tmux did not answer within 5 s")
@@ -51,7 +57,6 @@ def test_one_that_does_not_answer_is_kept_for_who_may_still_look_at_it(tmp_path:
         assert (entry.attached, entry.host_alive) == (1, Liveness.ALIVE)
         world.host.failing.clear()
         world.host.clients = 0
-        world.runs.homes.attachment_changed(entry.id)
         await world.until(lambda: entry.host_alive is Liveness.DEAD)
 
     asyncio.run(in_world(tmp_path, story))
