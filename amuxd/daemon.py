@@ -29,7 +29,7 @@ from amuxd.bus.objects import (
 )
 from amuxd.bus.server import Server
 from amuxd.bus.workspaces import Shelf, WorkspaceAnnouncer
-from amuxd.errors import AmuxError
+from amuxd.errors import NEEDS_PERSON, AmuxError
 from amuxd.events import Events
 from amuxd.hosts import Enclosure
 from amuxd.hosts.bare import Bare
@@ -40,7 +40,7 @@ from amuxd.notify import Notifier
 from amuxd.runs import Runs
 from amuxd.scheduling import ask_for_short_turns
 from amuxd.shutdown import ShutdownDelay
-from amuxd.store import Store
+from amuxd.store import Store, StoreError
 from amuxd.supervisor import Supervisor
 from amuxd.terminals import Terminals
 from amuxd.unreadable import Unreadables
@@ -62,6 +62,10 @@ class CannotServe(Exception):
     """amuxd ends with this sentence, and not with success."""
 
 
+class NeedsPerson(CannotServe):
+    """To try again would do nothing about it."""
+
+
 def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"amuxd {__version__}")
@@ -74,10 +78,13 @@ def main() -> None:
         log = Log(paths.daemon_log())
     except OSError as error:
         print(f"amuxd: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(NEEDS_PERSON) from None
     try:
         asyncio.run(Daemon(log).run())
-    except (CannotServe, paths.Unsafe) as error:
+    except (NeedsPerson, paths.Unsafe) as error:
+        logger.error("%s", error)
+        raise SystemExit(NEEDS_PERSON) from None
+    except CannotServe as error:
         logger.error("%s", error)
         raise SystemExit(1) from None
     except Exception:
@@ -112,7 +119,10 @@ class Daemon:
 
     async def _serve(self, bus: Bus, state: Path, runtime: Path, settings: config.Settings) -> None:
         enclosure, mode = await _enclosure(bus, runtime)
-        store = Store(state)
+        try:
+            store = Store(state)
+        except (OSError, StoreError) as error:
+            raise NeedsPerson(f"nothing can be kept in {state}: {error}") from error
         host = LocalHost(enclosure, store, runtime, settings.log_cap)
         watch = Watch()
         supervisor = Supervisor(store, processes.boot_id())
@@ -142,6 +152,7 @@ class Daemon:
         supervisor.listen(notifier)
         await reconcile.reconcile(runs)
         unreadables = Unreadables(supervisor, host, watch)
+        await unreadables.find_lost()
         await unreadables.look_at_all()
         queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
         await queue.begin()
@@ -256,7 +267,10 @@ def _reload_by_signal(reload: Callable[[], None]) -> None:
 
 def _become_sole_keeper(state: Path) -> int:
     """Two daemons, on two buses say, must not look after the same sessions. Held until the process ends."""
-    fd = os.open(state / "amuxd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(state / "amuxd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NeedsPerson(f"nothing can be kept in {state}: {error.strerror}") from error
     deadline = time.monotonic() + OTHER_DAEMON_DEADLINE
     while True:
         try:

@@ -2,6 +2,9 @@
 
 PREFIX = "org.amux.Amux1.Error."
 
+# What amuxd exits with where it is of no use to start it again: systemd/amuxd.service has the number too.
+NEEDS_PERSON = 78
+
 
 class AmuxError(Exception):
     """A failure whose message is one sentence for a person."""

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import zlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,11 @@ from amuxd.attending import Attending
 from amuxd.hosts import EXIT_STATUS, Home, Host
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
+from amuxd.logs import END_OF_LOG, last_changed, size_of
 from amuxd.registry import Entry
 from amuxd.states import ENDED, End, Liveness, State
-from amuxd.supervisor import KERNEL, Supervisor, now
+from amuxd.store import StoreError
+from amuxd.supervisor import KERNEL, RETRY_PAUSE, Supervisor, now
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -46,6 +49,7 @@ class Homes:
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
         self._attachments: Path | None = None
+        self._uncounted: set[str] = set()
 
     def take(self, entry: Entry, home: Home) -> None:
         """Holds on to a live run, and lets its command go."""
@@ -73,7 +77,7 @@ class Homes:
         self._supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
 
     def leave(self, entry: Entry) -> None:
-        self._watch.forget_log(entry.id)
+        self._watch.last_look(entry.id)
         self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
             self._watch.forget_directory(directory)
@@ -82,6 +86,14 @@ class Homes:
             self._watch.forget_process(entry.home.server_fd)
             entry.home.close()
             entry.home = None
+
+    async def drain(self, entry: Entry) -> None:
+        """Returns once all that the run printed is in its log. The mark of its end counts as no output."""
+        seen = self._watch.last_look(entry.id)
+        await self._host.drain(entry.id, entry.state.run, entry.state.server)
+        log = self._supervisor.store.log(entry.id, entry.state.run)
+        if seen is not None and size_of(log) not in {seen, seen + len(END_OF_LOG)}:
+            self._printed(entry, last_changed(log), zlib.crc32(b"%d" % size_of(log)))
 
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
@@ -170,10 +182,11 @@ class Homes:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
-            await _tried(entry, self._host.drain(entry.id, entry.state.run, entry.state.server))
-        entry.attached = await self._count_attached(entry)
+            await _tried(entry, self.drain(entry))
+        await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave(entry)
+        await self._keep_activity(entry)
         if not entry.keeps_terminal:
             await self.tear_down(entry)
         elif entry.id not in self._open_shells:
@@ -181,6 +194,12 @@ class Homes:
             await _tried(entry, self._host.show_end(entry.id, shown))
         await self._supervisor.certify(entry)
         self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
+
+    async def _keep_activity(self, entry: Entry) -> None:
+        """What it printed just before its end came after that was written down."""
+        if entry.activity_at != entry.state.last_activity_at:
+            with contextlib.suppress(StoreError):
+                await self._supervisor.amend(entry)
 
     def _keep_shell(self, entry: Entry) -> bool:
         """A shell that outlives the command in it stays open until it ends by itself or the user ends it."""
@@ -211,9 +230,11 @@ class Homes:
             self._watch.forget_process(shell)
             os.close(shell)
 
-    async def settled(self, entry: Entry) -> None:
+    async def settled(self, entry: Entry, patience: float | None = None) -> None:
         while (settling := entry.settling) is not None:
-            await asyncio.wait([settling])
+            await asyncio.wait([settling], timeout=patience)
+            if not settling.done():
+                return
             if entry.settling is settling:
                 entry.settling = None
 
@@ -227,11 +248,24 @@ class Homes:
         entry.keeps_terminal = False
         entry.attached = 0
 
-    async def _count_attached(self, entry: Entry) -> int:
-        try:
-            return await self._host.attached(entry.id)
-        except (TmuxUnreachable, TmuxRefused):
-            return 0
+    async def _count_attached(self, entry: Entry) -> None:
+        """Asked one after the other, so that the latest answer is that of the latest question."""
+        async with entry.counting:
+            try:
+                entry.attached = await self._host.attached(entry.id)
+            except (TmuxUnreachable, TmuxRefused):
+                if entry.state.server is None or processes.is_dying(entry.state.server):
+                    entry.attached = 0
+                elif entry.id not in self._uncounted:
+                    # Of a terminal that does not answer it is not known who came or left.
+                    self._uncounted.add(entry.id)
+                    self._supervisor.spawn(self._count_later(entry))
+
+    async def _count_later(self, entry: Entry) -> None:
+        await asyncio.sleep(RETRY_PAUSE)
+        self._uncounted.discard(entry.id)
+        if self._supervisor.registry.get(entry.id) is entry:
+            await self._attachment_changed(entry)
 
     def watch_attachments(self, directory: Path) -> None:
         """Again with each run: it may be another directory by now; of the same one the watch is the same."""
@@ -249,7 +283,7 @@ class Homes:
     async def _attachment_changed(self, entry: Entry) -> None:
         if entry.host_alive is not Liveness.ALIVE:
             return
-        entry.attached = await self._count_attached(entry)
+        await self._count_attached(entry)
         entry.used_at = now()
         self._supervisor.changed(entry, "Attached")
         if self._keeps_in_vain(entry):

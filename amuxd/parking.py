@@ -69,7 +69,7 @@ class Parking:
             if entry.state.state is not State.RUNNING or entry.session_alive is not Liveness.DEAD:
                 return
             await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now())
-            await self._runs.host.drain(entry.id, entry.state.run, entry.state.server)
+            await self._runs.homes.drain(entry)
             await self._runs.homes.tear_down(entry)
             self._leave(entry)
 

@@ -1,5 +1,6 @@
 """What the kernel says about processes: alive, dying, ended and how."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -140,6 +141,15 @@ def signal_number(name: str) -> int | None:
         return number if number <= int(signal.SIGRTMAX) else None
     found = signal.Signals.__members__.get("SIG" + bare)
     return int(found) if found is not None else None
+
+
+def go_on(process: Process) -> None:
+    """Only where it was stopped, by a signal or by its terminal."""
+    fields = _stat(process.pid)
+    if fields is not None and fields[0] == "T" and (fd := open_process(process)) is not None:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(fd, signal.SIGCONT)
+        os.close(fd)
 
 
 def ignores(pid: int, number: int) -> bool:

@@ -55,6 +55,7 @@ class Entry:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     operation: asyncio.Lock = field(default_factory=asyncio.Lock)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def id(self) -> str:

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 # How long a killed process may take to go.
 KILLED = 10.0
+# How long whoever asks how a run ended waits for its last lines: longer than it takes to end what it left
+# behind, and shorter than an ordinary call may take.
+SETTLED = 8.0
 
 
 class Places(Protocol):
@@ -265,7 +268,7 @@ class Runs:
             await self.host.tear_down(entry.id)
             return End()
         if end is not None:
-            await self.host.drain(entry.id, entry.state.run, entry.state.server)
+            await self.homes.drain(entry)
             await self.host.tear_down(entry.id)
             return end
         # By itself and first: it may have left its unit, and the end of its terminal would be another signal.
@@ -333,9 +336,9 @@ class Runs:
             await self.homes.tear_down(entry)
 
     async def certificate(self, entry: Entry, run: int) -> Certificate | None:
-        """Waits until the last lines are all there."""
+        """Waits until the last lines are all there, but not for a terminal that holds them back."""
         if run in (0, entry.state.run):
-            await self.homes.settled(entry)
+            await self.homes.settled(entry, SETTLED)
             if entry.certificate or run:
                 return entry.certificate
         for earlier in [run] if run else range(entry.state.run - 1, 0, -1):

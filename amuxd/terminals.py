@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from amuxd import processes
-from amuxd.errors import Internal, InvalidArgument, LaunchFailed
+from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import last_written, size_of
 from amuxd.registry import Entry
@@ -53,8 +53,8 @@ class Terminals:
 
     async def attach_command(self, entry: Entry) -> list[str]:
         await self._want(entry)
-        if entry.host_alive is not Liveness.ALIVE:
-            raise impossible(entry, "attach")
+        # Whoever took a terminal that does not answer would see nothing, and not know why.
+        await self._ask(entry, "attach", self._runs.host.attached(entry.id))
         return self._runs.host.attach_command(entry.id)
 
     async def _want(self, entry: Entry) -> None:
@@ -81,6 +81,12 @@ class Terminals:
         if entry.host_alive is not Liveness.ALIVE:
             question.close()
             raise impossible(entry, verb)
+        if entry.home is not None and self._runs.host.is_frozen(entry.home):
+            question.close()
+            raise InvalidTransition(
+                f"{entry.session.name} is frozen, {verb} is not possible; "
+                f"systemctl --user thaw {self._runs.host.unit(entry.id)} lets it go on"
+            )
         try:
             return await question
         except (TmuxUnreachable, TmuxRefused) as error:

@@ -30,6 +30,21 @@ class Unreadables:
         self.changed: Callable[[UnreadableSession], None] = lambda _: None
         self.disappeared: Callable[[UnreadableSession], None] = lambda _: None
 
+    async def find_lost(self) -> None:
+        """What lives though its files are gone would else be nobody's."""
+        registry = self._supervisor.registry
+        try:
+            standing = await self.host.standing()
+            for session_id, name in standing.items():
+                known = registry.get(session_id) or session_id in registry.not_readable
+                if not known and await self.host.members(session_id):
+                    logger.error("%s lives, and its files are gone", name, extra={"AMUX_SESSION": session_id})
+                    registry.not_readable[session_id] = UnreadableSession(
+                        session_id, name, "its files are gone", None, 0
+                    )
+        except Exception as error:
+            logger.warning("whether there are sessions that nobody knows of is not known: %s", error)
+
     async def look_at_all(self) -> None:
         await asyncio.gather(*map(self.look, self._supervisor.registry.not_readable.values()))
 
@@ -133,17 +148,20 @@ class Unreadables:
         async with session.operation:
             if self._supervisor.registry.not_readable.get(session.id) is not session:
                 raise NoSuchSession(f"{session.name} was removed")
-            if not force:
+            has_files = self.store.directory(session.id).exists()
+            if has_files and not force:
                 raise InvalidTransition(
                     f"{session.name} cannot be read: rm -f puts its files aside, in {self.store.set_aside}"
                 )
             await self.look(session)
             if session.host_alive is not Liveness.DEAD:
                 raise InvalidTransition(f"{session.name} is not known to be dead: stop it first")
-            try:
-                where = await self._supervisor.on_disk(self.store.put_aside, session.id)
-            except StoreError as error:
-                raise not_written(str(error), error) from error
+            where = "gone"
+            if has_files:
+                try:
+                    where = f"in {await self._supervisor.on_disk(self.store.put_aside, session.id)}"
+                except StoreError as error:
+                    raise not_written(str(error), error) from error
             del self._supervisor.registry.not_readable[session.id]
-            logger.warning("%s: removed unread, its files are in %s", session.name, where)
+            logger.warning("%s: removed unread, its files are %s", session.name, where)
             self.disappeared(session)

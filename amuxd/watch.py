@@ -83,6 +83,15 @@ class Watch:
         log = self._logs[key] = _Log(path, printed, 0)
         self._arm(key, log)
 
+    def last_look(self, key: str) -> int | None:
+        """Tells what there is to tell, and forgets the log: its size; None where it was not watched."""
+        log = self._logs.get(key)
+        if log is None:
+            return None
+        self._look(log)
+        self.forget_log(key)
+        return log.size
+
     def forget_log(self, key: str) -> None:
         log = self._logs.pop(key, None)
         self._busy.discard(key)

@@ -6,7 +6,7 @@ import select
 import socket
 from collections import deque
 from struct import unpack_from
-from time import monotonic
+from time import monotonic, time
 from typing import Any, NamedTuple
 
 from jeepney import DBusAddress, Header, HeaderFields, MessageFlag, new_method_call
@@ -33,6 +33,7 @@ class Refused(ConnectionError):
 class Connection:
     def __init__(self, socket_path: str, timeout: float) -> None:
         deadline = monotonic() + timeout
+        self.began = time()
         self._socket = socket.socket(socket.AF_UNIX)
         self._buffer = bytearray()
         self._serial = 0

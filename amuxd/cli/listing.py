@@ -29,6 +29,7 @@ _NEEDED = [
     "ParkedUSec",
     "IdleAfterUSec",
     "Attention",
+    "Frozen",
     "LastActivityUSec",
 ]
 _SETTLE = 0.05

@@ -117,6 +117,8 @@ def _running_detail(session: Properties, now: float) -> str:
         return f"parked {since(session.get('ParkedUSec', 0), now)}"
     if attention := session.get("Attention"):
         return f"waiting: {attention}"
+    if session.get("Frozen"):
+        return "frozen"
     active = session.get("LastActivityUSec", 0) or session.get("StartedUSec", 0)
     if active and now - active / 1e6 >= session.get("IdleAfterUSec", IDLE_AFTER) / 1e6:
         return f"idle {since(active, now)}"

@@ -53,6 +53,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
             render.coloured(state, render.state_colour(state))
             + (f": {harmless(shortened(reason))}" if reason else ""),
         ),
+        ("Alive", _not_known(session)),
         ("Since", _moment(session["StateChangedUSec"], now)),
         ("Needs you", session.get("AttentionMessage") or session.get("Attention", "")),
         ("Command", shlex.join(session.get("Command", []))),
@@ -82,6 +83,12 @@ def description(session: Properties, certificate: Properties) -> list[str]:
     return lines
 
 
+def _not_known(session: Properties) -> str:
+    if session["State"] == "suspended" and session.get("SessionAlive") == "unknown":
+        return "not known yet: it could not be looked at, or written down, and amuxd tries it again"
+    return ""
+
+
 def _end(session: Properties, certificate: Properties, now: float) -> str:
     if not certificate:
         return ""
@@ -97,6 +104,8 @@ def next_steps(session: Properties) -> list[str]:
     steps = ["attach", "send", "stop"] if state == "running" else []
     if state in ("starting", "stale"):
         steps = ["stop"]
+    if _not_known(session):
+        return ["logs"]
     if state == "unknown" and session.get("HostAlive") != "dead":
         return ["stop", "logs"]
     if session.get("LogPath"):

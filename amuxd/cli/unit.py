@@ -7,6 +7,7 @@ from jeepney import DBusAddress
 from amuxd.cli.connection import BUS, Connection
 from amuxd.cli.failures import RemoteError, Unreachable
 from amuxd.cli.last_words import in_journal
+from amuxd.errors import NEEDS_PERSON
 from amuxd.paths import BUS_NAME
 
 _SYSTEMD = "org.freedesktop.systemd1"
@@ -31,7 +32,14 @@ def look_after(connection: Connection) -> None:
     if not unit or unit["Job"][0]:
         return
     if unit["ActiveState"] == "failed":
-        result = _properties(connection, "Service").get("Result", "")
+        service = _properties(connection, "Service")
+        if service.get("ExecMainStatus") == NEEDS_PERSON:
+            if unit["InactiveEnterTimestamp"] >= connection.began * 1e6:
+                raise Unreachable(f"amuxd does not start{in_journal()}", "journalctl --user -u amuxd")
+            # That was for somebody else, and may be mended.
+            _asked(connection, _MANAGER, "StartUnit", "ss", _UNIT, "replace")
+            return
+        result = service.get("Result", "")
         how = "" if result in ("exit-code", "") else f" ({result})"
         raise Unreachable(
             f"amuxd failed too often{how}, and systemd does not start it any more{in_journal()}", _HINT

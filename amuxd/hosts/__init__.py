@@ -91,6 +91,12 @@ class Enclosure(Protocol):
 
     async def kill(self, session_id: str) -> None: ...
 
+    async def standing(self) -> dict[str, str]:
+        """Whatever session may be there, known or not: its name, or its id where nothing tells the name."""
+
+    async def thaw(self, session_id: str) -> None:
+        """Lets what was frozen go on. Does not raise."""
+
     async def members(self, session_id: str) -> list[int]:
         """The processes that it keeps together. Raises where that cannot be known."""
 
@@ -113,6 +119,9 @@ class Host(Protocol):
 
     async def find(self, session: Session, state: RunState) -> Finding: ...
 
+    async def standing(self) -> dict[str, str]:
+        """Whatever session may live, whether anybody knows of it or not, by its id, with its name."""
+
     async def members(self, session_id: str) -> list[int]:
         """All processes of a session. Raises where that cannot be known."""
 
@@ -123,6 +132,9 @@ class Host(Protocol):
 
     def end_in_shell(self, session: Session, run: int) -> End | None:
         """How the command ended in a shell, which lives on."""
+
+    def is_frozen(self, home: Home) -> bool:
+        """Whether its processes are held, by systemctl freeze say."""
 
     def has_terminal(self, session_id: str) -> bool:
         """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""

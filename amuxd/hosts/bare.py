@@ -46,6 +46,12 @@ class Bare:
     async def kill(self, session_id: str) -> None:
         await asyncio.to_thread(self._signal_all, session_id)
 
+    async def standing(self) -> dict[str, str]:
+        return {socket.stem: socket.stem for socket in self._sockets.glob("*.sock")}
+
+    async def thaw(self, session_id: str) -> None:
+        """What is frozen here nobody told of."""
+
     async def members(self, session_id: str) -> list[int]:
         return [process.pid for process in await asyncio.to_thread(self._members, session_id)]
 

@@ -32,6 +32,11 @@ def memory_kills(server: Process) -> int:
     return next((int(count) for name, count in counts if name == "oom_kill"), 0)
 
 
+def is_frozen(server: Process) -> bool:
+    """By whoever did it, and also with a slice that it is in."""
+    return "frozen 1" in _lines(server, "cgroup.events")
+
+
 def _lines(server: Process, name: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
         membership = Path(f"/proc/{server.pid}/cgroup").read_text().splitlines()

@@ -22,7 +22,7 @@ from amuxd.hosts import (
     Home,
     LaunchRefused,
 )
-from amuxd.hosts.cgroups import memory_kills
+from amuxd.hosts.cgroups import is_frozen, memory_kills
 from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import readable_within
@@ -153,6 +153,9 @@ class LocalHost:
         await self._enclosure.watch(session.id)
         return Alive(home)
 
+    async def standing(self) -> dict[str, str]:
+        return await self._enclosure.standing()
+
     async def members(self, session_id: str) -> list[int]:
         return await self._enclosure.members(session_id)
 
@@ -184,6 +187,9 @@ class LocalHost:
             with contextlib.suppress(OSError, ValueError):
                 return End(code=int((self._store.run_directory(session.id, run) / EXIT_STATUS).read_text()))
         return None
+
+    def is_frozen(self, home: Home) -> bool:
+        return is_frozen(home.server)
 
     def has_terminal(self, session_id: str) -> bool:
         """Or what is left of one: its configuration is made first, and goes last."""
@@ -236,6 +242,8 @@ class LocalHost:
         """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
         the log is whole. It is taken out with the terminal: what the command left there may print until then.
         """
+        if server is not None:
+            await self._let_go_on(session_id, server)
         log = self._store.log(session_id, run)
         self._marked.setdefault(session_id, set()).add(log)
         self._let_go_of_end(session_id)
@@ -310,6 +318,15 @@ class LocalHost:
         if _is_interactive_shell(session) and processes.ignores(home.command.pid, number):
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(home.command_fd, signal.SIGHUP)
+
+        await self._let_go_on(session.id, home.server, home.command)
+
+    async def _let_go_on(self, session_id: str, server: Process, *others: Process) -> None:
+        """What is frozen or stopped can neither end well nor hand over what was printed."""
+        if is_frozen(server):
+            await self._enclosure.thaw(session_id)
+        for process in (server, *others):
+            processes.go_on(process)
 
     def foresee_kill(self, home: Home) -> None:
         """What the kernel killed for memory until now is not what the next signal does."""

@@ -4,6 +4,8 @@ import asyncio
 import os
 import shlex
 import shutil
+import subprocess
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,6 +19,7 @@ from amuxd.threads import alone
 
 PANE = "%0"
 DEADLINE = 5.0
+_ANSWER_LIMIT = 64 * 1024
 _SCREEN = ("-x", "200", "-y", "50")
 
 # What systemd tells a service about itself says nothing true to the programs in a session.
@@ -238,17 +241,20 @@ class Terminal:
 
 
 async def run(argv: Sequence[str], *, text: str | None = None, deadline: float = DEADLINE) -> str:
+    loop = asyncio.get_running_loop()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, protocol = await loop.subprocess_exec(
+            partial(SubprocessStreamProtocol, limit=_ANSWER_LIMIT, loop=loop),
             *argv,
-            stdin=asyncio.subprocess.PIPE if text is not None else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={"PATH": os.environ.get("PATH", os.defpath), **SERVER_ENVIRONMENT},
             start_new_session=True,
         )
     except OSError as error:
         raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+    process = Process(transport, protocol, loop)
     try:
         out, err = await asyncio.wait_for(
             process.communicate(text.encode() if text is not None else None), deadline
@@ -256,9 +262,9 @@ async def run(argv: Sequence[str], *, text: str | None = None, deadline: float =
     except TimeoutError:
         raise TmuxUnreachable(f"tmux did not answer within {deadline:.0f} s") from None
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        # It has lent its pipes to the server: one that hangs keeps them open when its client is no more.
+        transport.close()
+        await process.wait()
     if process.returncode:
         raise _failure(err.decode(errors="replace"))
     return out.decode(errors="replace")
@@ -278,8 +284,17 @@ _turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
     turn = _turns.setdefault(socket, asyncio.Lock())
     try:
-        async with asyncio.timeout(DEADLINE), turn:
-            return await _asked(socket, arguments)
+        async with asyncio.timeout(DEADLINE):
+            await turn.acquire()
+            asked = asyncio.ensure_future(_asked(socket, arguments))
+            asked.add_done_callback(partial(_end_turn, turn))
+            try:
+                return await asyncio.shield(asked)
+            except asyncio.CancelledError:
+                # libtmux has no time limit of its own: its thread ends with its client or, where a server
+                # that hangs keeps the client's pipes open, with that. Until then nobody else has the turn.
+                await alone(partial(_kill_clients, socket))
+                raise
     except TimeoutError:
         raise TmuxUnreachable(f"tmux did not answer within {DEADLINE:.0f} s") from None
     except OSError as error:
@@ -297,17 +312,19 @@ async def _asked(socket: Path, arguments: Sequence[str]) -> list[str]:
             raise TmuxUnreachable(f"tmux could not be run: {error or type(error).__name__}") from error
         return answer.returncode, list(answer.stdout), list(answer.stderr)
 
-    try:
-        code, out, err = await alone(ask)
-    except asyncio.CancelledError:
-        # libtmux has no time limit of its own: its thread ends with its client.
-        await alone(partial(_kill_clients, socket))
-        raise
+    code, out, err = await alone(ask)
     if err:
         raise _failure(" ".join(err))
     if code < 0:
         raise TmuxUnreachable(f"its client was killed by {signal_name(-code)}")
     return out
+
+
+def _end_turn(turn: asyncio.Lock, asked: asyncio.Future[list[str]]) -> None:
+    turn.release()
+    if not asked.cancelled():
+        # Whoever asked may have gone.
+        asked.exception()
 
 
 def _kill_clients(socket: Path) -> None:

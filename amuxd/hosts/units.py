@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused, cgroups
 from amuxd.processes import signal_name
 from amuxd.records import Limits, Process, Session
 
+logger = logging.getLogger(__name__)
+
 SYSTEMD = "org.freedesktop.systemd1"
 PATH = "/org/freedesktop/systemd1"
 MANAGER = SYSTEMD + ".Manager"
@@ -21,12 +24,17 @@ UNIT = SYSTEMD + ".Unit"
 SERVICE = SYSTEMD + ".Service"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
+CALL_DEADLINE = 25.0
 JOB_DEADLINE = 30.0
+# Its answer comes when the kernel has let the last process go.
+THAW_DEADLINE = 5.0
 # Time for what is left of a session to end by itself, after its command had its own grace.
 LEFTOVERS_GRACE = 5.0
 
 OUT_OF_MEMORY = "oom-kill"
 
+_UNIT = re.compile(r"amux-([a-z0-9]+)\.service")
+_DESCRIPTION = "amux session "
 _ENDED = {"inactive", "failed"}
 _CLD_EXITED = 1
 
@@ -64,7 +72,7 @@ class Units:
     ) -> None:
         unit = self.unit(session.id)
         properties: list[list[Any]] = [
-            ["Description", Typed("s", f"amux session {_printable(session.name)}")],
+            ["Description", Typed("s", _DESCRIPTION + _printable(session.name))],
             ["Slice", Typed("s", "amux.slice")],
             ["Type", Typed("s", "forking")],
             ["ExecStart", Typed("a(sasb)", [[server[0], list(server), False]])],
@@ -116,6 +124,22 @@ class Units:
         except BusError as error:
             if not error.name.endswith(".NoSuchUnit"):
                 raise
+
+    async def standing(self) -> dict[str, str]:
+        [units] = await self._call("ListUnitsByPatterns", "asas", [], [self.unit("*")])
+        # Nobody else's unit that happens to be named like one.
+        return {
+            named[1]: description.removeprefix(_DESCRIPTION)
+            for unit, description, *_ in units
+            if (named := _UNIT.fullmatch(unit)) and description.startswith(_DESCRIPTION)
+        }
+
+    async def thaw(self, session_id: str) -> None:
+        try:
+            # Of what is not frozen nothing comes.
+            await self._call("ThawUnit", "s", self.unit(session_id), patience=THAW_DEADLINE)
+        except BusError as error:
+            logger.warning("%s cannot be thawed: %s", self.unit(session_id), error.message)
 
     async def members(self, session_id: str) -> list[int]:
         try:
@@ -186,8 +210,10 @@ class Units:
         if seen and seen.subscription:
             self._bus.remove_match(seen.subscription)
 
-    async def _call(self, member: str, signature: str = "", *body: object) -> list[Any]:
-        return await self._bus.call(SYSTEMD, PATH, MANAGER, member, signature, body)
+    async def _call(
+        self, member: str, signature: str = "", *body: object, patience: float = CALL_DEADLINE
+    ) -> list[Any]:
+        return await self._bus.call(SYSTEMD, PATH, MANAGER, member, signature, body, timeout=patience)
 
     async def _job(self, member: str, signature: str, *body: Any) -> str:
         """The match for JobRemoved stands already: a job may be over before its reply is read."""
@@ -206,7 +232,7 @@ class Units:
 
     def _job_removed(self, message: Signal) -> None:
         path, unit, result = (str(word) for word in message.body[1:4])
-        if not re.fullmatch(r"amux-[a-z0-9]+\.service", unit):
+        if not _UNIT.fullmatch(unit):
             return
         job = self._jobs.get(path)
         if job is None:

@@ -1,5 +1,6 @@
 """A session whose files were spoiled by hand: what is known is told, it can be ended, and nothing is lost."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,6 +108,34 @@ def test_a_terminal_that_does_not_answer_is_no_reason_to_let_it_live(amux: Amux)
     assert "seen to live" in refused(amux, "kill", session.id)
     session.stop()
     assert (session.get("SessionAlive"), session.get("HostAlive")) == ("dead", "dead")
+
+
+def test_what_lives_without_any_files_is_shown_stopped_and_removed(anywhere: Client) -> None:
+    amux = anywhere
+    session, other = begun(amux), amux.create(["sleep", "1000"], name="other")
+    pid, name = session.get("Pid"), "hurt" if isinstance(amux, Amux) else session.id
+    with amuxd_away(amux):
+        shutil.rmtree(amux.state / "sessions" / session.id)
+    assert set(amux.sessions()) == {session.id, other.id}
+    assert (session.get("Name"), session.state, session.get("Pid")) == (name, "unknown", pid)
+    assert "its files are gone; it is alive, and can be stopped" in amux.cli("show", session.id).stdout
+    assert "stop it first" in refused(amux, "rm", "-f", session.id)
+    amux.cli("stop", session.id)
+    with pytest.raises(ProcessLookupError):
+        amux.machine.outside_pid(pid)
+    assert "its files are gone; nothing of it is alive" in amux.cli("show", session.id).stdout
+    amux.cli("rm", session.id)
+    assert set(amux.sessions()) == {other.id}
+    assert other.state == "running"
+    with amuxd_away(amux):
+        pass
+    assert set(amux.sessions()) == {other.id}
+
+
+def test_a_unit_of_somebody_else_is_no_session(amux: Amux) -> None:
+    with amuxd_away(amux):
+        amux.machine.run(["systemd-run", "--user", "--unit=amux-foobar", "sleep", "1000"])
+    assert amux.sessions() == {}
 
 
 @pytest.mark.parametrize("name", ["session.json", "state.json"])

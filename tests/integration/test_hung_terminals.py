@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -66,6 +67,32 @@ def test_one_that_hangs_keeps_no_other_waiting(tmp_path: Path, monkeypatch: pyte
 
     with terminal(tmp_path / "hung") as (hung, server), terminal(tmp_path / "healthy") as (healthy, _):
         asyncio.run(story(hung, server, healthy))
+
+
+@pytest.mark.parametrize(
+    "ask", [Terminal.clients, lambda terminal: terminal.run("display-message", "-p", deadline=0.3)]
+)
+def test_one_that_hangs_is_not_waited_for_beyond_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Terminal], Awaitable[object]]
+) -> None:
+    monkeypatch.setattr(tmux, "DEADLINE", 0.3)
+
+    async def refused(hung: Terminal) -> None:
+        async with asyncio.timeout(20):
+            with pytest.raises(TmuxUnreachable, match="did not answer"):
+                await ask(hung)
+
+    async def story(hung: Terminal, server: int) -> None:
+        with stopped(server):
+            await refused(hung)
+            threads = threading.active_count()
+            for _ in range(3):
+                await refused(hung)
+            assert threading.active_count() <= threads
+            assert not clients(hung.socket)
+
+    with terminal(tmp_path / "hung") as (hung, server):
+        asyncio.run(story(hung, server))
 
 
 def test_a_client_that_is_killed_has_done_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from harness.client import Client, Session
 from harness.daemon import Amux
 from harness.waiting import until
@@ -102,6 +103,31 @@ def test_each_run_has_a_log_of_its_own(anywhere: Client) -> None:
     second = log(session)
     assert (first.parent.name, second.parent.name) == ("1", "2")
     assert first.read_bytes() == second.read_bytes() == before == b"run\r\n"
+
+
+@pytest.mark.parametrize("command", ["exit 0", "exec sleep 1000"])
+def test_what_printed_nothing_has_no_last_output(anywhere: Client, command: str) -> None:
+    session = anywhere.create(["sh", "-c", command])
+    if "sleep" in command:
+        session.stop()
+    session.wait_state("completed", "stopped")
+    session.certificate()
+    assert "Last output" not in anywhere.cli("show", session.id).stdout
+    assert session.get("LastActivityUSec") == 0
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_what_is_printed_just_before_the_end_is_the_last_output(amux: Amux, shell: bool) -> None:
+    lines = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"
+    session = amux.create(["sh", "-c", lines], shell=shell)
+    session.wait_state("completed")
+    session.certificate()
+    printed = session.get("LastActivityUSec")
+    assert printed >= session.get("StartedUSec")
+    assert "Last output" in amux.cli("show", session.id).stdout
+    if not shell:
+        amux.restart()
+        assert session.get("LastActivityUSec") == printed
 
 
 def test_activity_follows_what_is_printed_and_nothing_else(anywhere: Client) -> None:

@@ -68,6 +68,71 @@ def test_a_stopped_command_is_asked_first(anywhere: Client) -> None:
         assert exited.body[3:5] == (5, "")
 
 
+OBEDIENT = ["sh", "-c", "trap 'echo asked; exit 5' TERM; echo ready; while :; do sleep 0.05; done"]
+
+
+def hold(amux: Amux, session: Session, held: str) -> None:
+    if held == "unit":
+        amux.machine.systemctl("freeze", session.get("Unit"))
+        return
+    state = json.loads((amux.state / "sessions" / session.id / "state.json").read_text())
+    amux.machine.run(["kill", "-STOP", str(state[held]["pid"])])
+
+
+@pytest.mark.parametrize("held", ["unit", "server", "command"])
+def test_what_is_held_goes_on_to_be_stopped_as_any_other(amux_everywhere: Amux, held: str) -> None:
+    amux = amux_everywhere
+    session = amux.create(OBEDIENT)
+    ready(session)
+    hold(amux, session, held)
+    session.stop(timeout=10)
+    assert session.get("Reason") == "stopped; exited with code 5"
+    assert session.certificate()["last_lines"] == ["ready", "asked"]
+    assert_nothing_is_left(amux, session)
+
+
+@pytest.mark.parametrize("held", ["unit", "server"])
+def test_what_ends_while_it_is_held_has_all_of_its_output(amux_everywhere: Amux, held: str) -> None:
+    amux = amux_everywhere
+    session = amux.create(OBEDIENT)
+    ready(session)
+    hold(amux, session, held)
+    amux.machine.kill(session.get("Pid"))
+    session.wait_state("failed")
+    assert session.get("Reason") == "killed by SIGKILL"
+    assert session.certificate()["last_lines"] == ["ready"]
+    session.remove(timeout=10)
+
+
+def test_what_is_frozen_is_not_idle_and_cannot_be_attached_to(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    session = amux.create(ENDLESS)
+    ready(session)
+    unit = session.get("Unit")
+    amux.machine.systemctl("freeze", unit)
+    assert "running (frozen)" in amux.cli("ls").stdout
+    assert "running (frozen)" in amux.cli("show", session.id).stdout
+    for arguments in (["send", session.id, "x"], ["attach", session.id]):
+        with amux.terminal(*arguments) as terminal:
+            terminal.expect(f"systemctl --user thaw {unit}")
+            assert terminal.wait() == 4
+    amux.machine.systemctl("thaw", unit)
+    assert not session.get("Frozen")
+    session.send("x")
+
+
+def test_a_terminal_that_hangs_is_told_of_and_keeps_no_client(amux: Amux) -> None:
+    session = amux.create(ENDLESS)
+    ready(session)
+    hold(amux, session, "server")
+    for arguments in (["send", session.id, "x"], ["attach", session.id]):
+        with amux.terminal(*arguments) as terminal:
+            terminal.expect("tmux did not answer within 5 s")
+            assert terminal.wait() == 1
+    assert "running" in amux.cli("show", session.id).stdout
+    session.remove(force=True, timeout=20)
+
+
 def test_a_command_that_does_not_obey_is_killed_after_the_grace(anywhere: Client) -> None:
     session = anywhere.create(STUBBORN)
     ready(session)

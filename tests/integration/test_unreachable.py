@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,46 @@ def test_what_is_tried_again_is_waited_for_and_then_told(amux: Amux, broken: Cal
     assert hint.strip() == "journalctl --user -u amuxd"
 
 
+@contextmanager
+def read_only(amux: Amux, directory: Path) -> Iterator[None]:
+    amux.machine.run(["mount", "--bind", directory, directory])
+    try:
+        amux.machine.run(["mount", "-o", "remount,bind,ro", directory])
+        yield
+    finally:
+        amux.machine.run(["umount", directory])
+
+
+def test_where_nothing_can_be_kept_amuxd_says_so_at_once_and_comes_back(amux: Amux) -> None:
+    session = amux.create(["sleep", "infinity"])
+    amux.stop()
+    with read_only(amux, amux.state):
+        for _ in range(3):
+            before = time.monotonic()
+            refused = amux.cli("ls", check=False)
+            assert time.monotonic() - before < 8
+            assert refused.returncode == 5
+            said = f"nothing can be kept in {amux.state}: Read-only file system"
+            assert refused.stderr.startswith(f"amux: amuxd does not start; it last said: {said}\n")
+        assert amux.machine.systemctl("show", "--property=NRestarts", "--value", "amuxd.service") == "0"
+    assert "running" in amux.cli("ls").stdout
+    assert session.state == "running"
+
+
+def test_what_cannot_be_written_of_one_session_is_not_taken_for_its_death(amux: Amux) -> None:
+    session, other = amux.create(["sleep", "infinity"]), amux.create(["sleep", "infinity"])
+    amux.stop()
+    with read_only(amux, amux.state / "sessions" / session.id):
+        amux.start()
+        shown = amux.cli("show", session.id).stdout
+        assert "Alive:       not known yet" in shown
+        assert f"Next:        amux logs {session.id}" in shown
+        assert amux.cli("rm", session.id, check=False).returncode == 1
+        assert other.state == "running"
+    session.wait_state("running", timeout=20)
+    assert "Alive:" not in amux.cli("show", session.id).stdout
+
+
 def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
     lock = embedded.state / "amuxd.lock"
     lock.mkdir(parents=True)
@@ -89,7 +130,7 @@ def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
     assert refused.returncode == 5
     told, hint = refused.stderr.splitlines()
     assert told.startswith("amux: amuxd does not start: ")
-    assert told.endswith(f"; it last said: IsADirectoryError: [Errno 21] Is a directory: '{lock}'")
+    assert told.endswith(f"; it last said: nothing can be kept in {embedded.state}: Is a directory")
     assert hint.endswith(" -m amuxd")
     lock.rmdir()
     assert embedded.cli("ls").returncode == 0

@@ -58,6 +58,9 @@ class StandinHost:
     async def find(self, session: Session, state: RunState) -> Finding:
         return Gone()
 
+    async def standing(self) -> dict[str, str]:
+        return {}
+
     async def members(self, session_id: str) -> list[int]:
         return []
 
@@ -69,6 +72,9 @@ class StandinHost:
 
     def end_in_shell(self, session: Session, run: int) -> End | None:
         return None
+
+    def is_frozen(self, home: Home) -> bool:
+        return False
 
     def has_terminal(self, session_id: str) -> bool:
         return False

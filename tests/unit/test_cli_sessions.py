@@ -39,6 +39,7 @@ def session(state: str, **changes: Any) -> dict[str, Any]:
         (session("running", LastActivityUSec=int((NOW - 59) * 1e6)), "running"),
         (session("running", LastActivityUSec=0), "running (idle 16m 40s)"),
         (session("running", LastActivityUSec=0, IdleAfterUSec=int(1001e6)), "running"),
+        (session("running", LastActivityUSec=0, IdleAfterUSec=int(999e6), Frozen=True), "running (frozen)"),
         (session("running", LastActivityUSec=0, IdleAfterUSec=int(999e6)), "running (idle 16m 40s)"),
         (session("running", Attention="permission", LastActivityUSec=0), "running (waiting: permission)"),
         (session("running", Parked=True, ParkedUSec=int((NOW - 1000) * 1e6)), "running (parked 16m 40s)"),
