@@ -101,9 +101,10 @@ def test_a_repository_that_hangs_keeps_no_session_waiting(
         assert amux.create(["true"]).wait_state("completed") == "completed"
         assert time.monotonic() - began < AT_MOST
         assert [process.poll() for process in adding] == [None] * 12
-    assert {process.wait(timeout=60) for process in adding} == {2}
+    # git fails, or begins only now.
     for process in adding:
-        process.communicate()
+        process.communicate(timeout=60)
+        assert process.returncode in (0, 2)
 
 
 def test_by_force_it_is_forgotten_and_stays(amux: Amux, directory: Path) -> None:
