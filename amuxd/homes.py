@@ -219,6 +219,7 @@ class Homes:
             return False
         self._open_shells[entry.id] = shell
         self._watch.process(shell, partial(self._shell_ended, entry))
+        self._supervisor.changed(entry, "ShellOpen")
         return True
 
     def _shell_ended(self, entry: Entry) -> None:
@@ -233,6 +234,7 @@ class Homes:
         if (shell := self._open_shells.pop(entry.id, None)) is not None:
             self._watch.forget_process(shell)
             os.close(shell)
+            self._supervisor.changed(entry, "ShellOpen")
 
     async def settled(self, entry: Entry, patience: float | None = None) -> None:
         while (settling := entry.settling) is not None:
