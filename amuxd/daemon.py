@@ -17,6 +17,7 @@ import sdnotify
 
 from amuxd import __version__, comeback, config, git, paths, processes, reconcile
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
+from amuxd.bus.messages import DBUS, DBUS_PATH
 from amuxd.bus.objects import (
     LOG_CONTROL_PATH,
     QUESTIONS,
@@ -109,9 +110,9 @@ class Daemon:
         state = paths.ensure_private(paths.state_directory())
         runtime = paths.ensure_private(paths.runtime_directory())
         settings = self._first_settings()
-        await asyncio.to_thread(_become_sole_keeper, state)
         bus = await _connect()
         try:
+            await _become_sole_keeper(state, bus)
             await self._serve(bus, state, runtime, settings)
         finally:
             git.stop()
@@ -265,25 +266,41 @@ def _reload_by_signal(reload: Callable[[], None]) -> None:
         logger.error("the configuration stays as it was: %s", error)
 
 
-def _become_sole_keeper(state: Path) -> int:
+async def _become_sole_keeper(state: Path, bus: Bus) -> int:
     """Two daemons, on two buses say, must not look after the same sessions. Held until the process ends."""
     try:
         fd = os.open(state / "amuxd.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise NeedsPerson(f"nothing can be kept in {state}: {error.strerror}") from error
     deadline = time.monotonic() + OTHER_DAEMON_DEADLINE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-                raise CannotServe(f"another amuxd (pid {pid}) looks after {state}") from None
-            time.sleep(0.05)
+    while not _locked(fd):
+        pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        if pid == await _serving(bus):
+            raise NeedsPerson(f"amuxd runs already (pid {pid}): amux ls")
+        # It may have lost its bus, and be about to end.
+        if time.monotonic() > deadline:
+            raise CannotServe(f"another amuxd (pid {pid}) looks after {state}")
+        await asyncio.sleep(0.05)
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _serving(bus: Bus) -> str:
+    """The process that has the name on this bus; empty: none."""
+    try:
+        [pid] = await bus.call(DBUS, DBUS_PATH, DBUS, "GetConnectionUnixProcessID", "s", (paths.BUS_NAME,))
+    except BusError:
+        return ""
+    return str(pid)
 
 
 async def _connect() -> Bus:

@@ -26,6 +26,10 @@ class Locked(StoreError):
     """Another process keeps the lock; later it may not."""
 
 
+class Missing(StoreError):
+    """What was to be changed is no more."""
+
+
 class Unreachable(NotReadable):
     """It may be whole: it could not be got at now."""
 
@@ -62,7 +66,7 @@ def _unlock(fd: int) -> None:
 def _lock_in_time(directory: Path) -> Callable[[], None]:
     # Newer versions of the lock would make it, and what was removed would be back.
     if not directory.is_dir():
-        raise StoreError(f"{directory} does not exist")
+        raise Missing(f"{directory} does not exist")
     try:
         lock = FileLock(str(directory / ".lock"), timeout=LOCK_TIMEOUT)
         lock.acquire(poll_interval=0.01)

@@ -70,7 +70,7 @@ class Homes:
             except OSError as error:
                 logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
             # It may have been written while nobody watched.
-            wrote(EXIT_STATUS)
+            self.look_for_end_in_shell(entry)
         if self._attachments is not None:
             self.watch_attachments(self._attachments)
         self._host.release(entry.id)
@@ -126,6 +126,10 @@ class Homes:
         if entry.home is home and entry.state.state not in _BEING_ENDED and not entry.parked:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
+
+    def look_for_end_in_shell(self, entry: Entry) -> None:
+        if entry.session.shell and entry.home is not None:
+            self._run_wrote(entry, entry.home, EXIT_STATUS)
 
     def _run_wrote(self, entry: Entry, home: Home, name: str) -> None:
         """The command in a shell has ended, and the shell lives on."""
@@ -215,6 +219,7 @@ class Homes:
             return False
         self._open_shells[entry.id] = shell
         self._watch.process(shell, partial(self._shell_ended, entry))
+        self._supervisor.changed(entry, "ShellOpen")
         return True
 
     def _shell_ended(self, entry: Entry) -> None:
@@ -229,6 +234,7 @@ class Homes:
         if (shell := self._open_shells.pop(entry.id, None)) is not None:
             self._watch.forget_process(shell)
             os.close(shell)
+            self._supervisor.changed(entry, "ShellOpen")
 
     async def settled(self, entry: Entry, patience: float | None = None) -> None:
         while (settling := entry.settling) is not None:

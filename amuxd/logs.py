@@ -55,6 +55,11 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def is_deleted(log: Path) -> bool:
+    """And not only being put aside."""
+    return not log.exists() and not _put_aside(log).exists()
+
+
 class Ending:
     """Looks for the mark in what a log grows by, also when it is put aside meanwhile."""
 

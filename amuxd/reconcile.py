@@ -155,6 +155,7 @@ async def sweep(runs: Runs) -> None:
             logger.warning("the end of %s was missed until now", entry.session.name)
             runs.homes.command_ended(entry, entry.home)
     for entry in runs.supervisor.registry:
+        runs.homes.look_for_end_in_shell(entry)
         if entry.looked_in_vain:
             async with entry.operation:
                 if entry.looked_in_vain and runs.supervisor.registry.get(entry.id) is entry:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from amuxd import files, paths
+from amuxd.files import Missing as Missing
 from amuxd.files import StoreError as StoreError
 from amuxd.records import (
     Certificate,
@@ -98,6 +99,16 @@ class Store:
             files.sync_renamed(self.sessions)
             self._history_kept[session.id] = state.state_changed_at
 
+    def restore(self, session: Session, state: RunState) -> None:
+        """For a session that somebody deleted and that is known still. What it had printed is lost."""
+        with files.locked(self.sessions), files.disk_errors("be written anew"):
+            directory = self.directory(session.id)
+            for missing in (directory, directory / "runs", directory / "runs" / str(state.run)):
+                missing.mkdir(mode=0o700, exist_ok=True)
+            files.replace(directory / "session.json", to_text(session))
+            files.replace(directory / "state.json", to_text(state))
+            files.sync_renamed(self.sessions)
+
     def prepare_run(self, session_id: str, run: int) -> Path:
         directory = self.run_directory(session_id, run)
         with files.disk_errors("begin a run"):
@@ -145,7 +156,7 @@ class Store:
             raise
         except NotReadable as error:
             if not path.exists() and not (directory / "session.json").exists():
-                raise StoreError("it was removed") from None
+                raise Missing("it was removed") from None
             logger.error("session %s goes on from memory: %s", expected.session_id, error)
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 # A link: until the new one is whole, the old one stays where it is as well.
@@ -171,7 +182,8 @@ class Store:
             self._history_kept.pop(session_id, None)
             doomed = self.sessions / f".removed-{session_id}"
             shutil.rmtree(doomed, ignore_errors=True)
-            self.directory(session_id).rename(doomed)
+            with contextlib.suppress(FileNotFoundError):
+                self.directory(session_id).rename(doomed)
             files.sync_renamed(self.sessions)
         shutil.rmtree(doomed, ignore_errors=True)
 
@@ -223,7 +235,11 @@ class Store:
     def history(self, session_id: str) -> list[HistoryEntry]:
         """A line that a power cut left half written is no transition: the next load writes it again."""
         entries = []
-        text = (self.directory(session_id) / "history.jsonl").read_bytes().decode(errors="replace")
+        try:
+            text = (self.directory(session_id) / "history.jsonl").read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            # It was deleted: the next transition begins it anew.
+            return []
         for line in text.splitlines():
             with contextlib.suppress(NotReadable):
                 entries.append(from_text(HistoryEntry, line))

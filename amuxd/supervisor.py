@@ -21,7 +21,7 @@ from amuxd.records import Certificate, HistoryEntry, RunState, Session, certific
 from amuxd.registry import Entry, Registry
 from amuxd.scheduling import ask_for_short_turns
 from amuxd.states import ENDED, End, Fact, State, Transition, decide, possible
-from amuxd.store import Conflict, Store, StoreError
+from amuxd.store import Conflict, Missing, Store, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class Supervisor:
         )
         line = HistoryEntry(at, transition.run, transition.source, transition.target, transition.reason, by)
         try:
-            await self.on_disk(self.store.change, entry.state, new, line)
+            await self._put_down(entry, new, line)
         except Conflict as conflict:
             entry.state = conflict.present
             raise
@@ -217,11 +217,24 @@ class Supervisor:
     async def _replace(self, entry: Entry, changes: dict[str, Any]) -> None:
         new = self._standing(entry, **changes)
         try:
-            await self.on_disk(self.store.change, entry.state, new, None)
+            await self._put_down(entry, new, None)
         except Conflict as conflict:
             entry.state = conflict.present
             raise
         entry.state = new
+
+    async def _put_down(self, entry: Entry, new: RunState, line: HistoryEntry | None) -> None:
+        """Whatever somebody deleted: only what was removed through amuxd is gone."""
+        try:
+            await self.on_disk(self.store.change, entry.state, new, line)
+        except Missing:
+            logger.error(
+                "%s: its files were deleted, what is known of it is written anew",
+                entry.session.name,
+                extra={"AMUX_SESSION": entry.id},
+            )
+            await self.on_disk(self.store.restore, entry.session, entry.state)
+            await self.on_disk(self.store.change, entry.state, new, line)
 
     async def attend(self, entry: Entry, fact: attention.Fact) -> None:
         """Brings about what the fact means for the wait of a session; only one that runs can wait."""

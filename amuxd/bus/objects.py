@@ -458,6 +458,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Attention": lambda _, e: e.state.attention,
     "AttentionMessage": lambda _, e: e.state.attention_message,
     "LastActivityHash": lambda _, e: e.activity_hash,
+    "ShellOpen": lambda r, e: r.homes.has_open_shell(e),
     "Frozen": lambda r, e: e.home is not None and r.host.is_frozen(e.home),
     "LastActivityUSec": lambda _, e: e.activity_at,
     "LastCheckedUSec": lambda _, e: e.checked_at,

@@ -30,6 +30,7 @@ _NEEDED = [
     "IdleAfterUSec",
     "Attention",
     "Frozen",
+    "ShellOpen",
     "LastActivityUSec",
 ]
 _SETTLE = 0.05

@@ -90,7 +90,8 @@ def ended_by(session: Properties) -> str:
 
 def status(session: Properties, now: float) -> str:
     state = str(session["State"])
-    detail = _detail(session, now)
+    details = [_detail(session, now), "shell open" if session.get("ShellOpen") else ""]
+    detail = ", ".join(filter(None, details))
     return f"{state} ({detail})" if detail else state
 
 

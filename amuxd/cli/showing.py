@@ -102,6 +102,8 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
 def next_steps(session: Properties) -> list[str]:
     state = session["State"]
     steps = ["attach", "send", "stop"] if state == "running" else []
+    if session.get("ShellOpen"):
+        steps = ["attach", "send", "stop"]
     if state in ("starting", "stale"):
         steps = ["stop"]
     if _not_known(session):

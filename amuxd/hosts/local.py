@@ -28,7 +28,7 @@ from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.surroundings import check, environment_of
 from amuxd.hosts.tmux import Terminal, TmuxRefused, TmuxUnreachable, literal, program
-from amuxd.logs import END_OF_LOG, Ending, size_of, take_out_end
+from amuxd.logs import END_OF_LOG, Ending, is_deleted, size_of, take_out_end
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -265,7 +265,7 @@ class LocalHost:
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
         while self._ends.get(session_id) == end and not await asyncio.to_thread(ending.has_come):
-            if self._layout.waits_for_room(session_id).exists() or not log.parent.exists():
+            if self._layout.waits_for_room(session_id).exists() or is_deleted(log):
                 # Its end has nowhere to go to.
                 return
             if size != (size := size_of(log)):

@@ -1,6 +1,7 @@
 """A session whose files were spoiled by hand: what is known is told, it can be ended, and nothing is lost."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,6 +131,35 @@ def test_what_lives_without_any_files_is_shown_stopped_and_removed(anywhere: Cli
     with amuxd_away(amux):
         pass
     assert set(amux.sessions()) == {other.id}
+
+
+def test_deleted_while_amuxd_knows_it_a_session_is_stopped_and_removed_as_any_other(anywhere: Client) -> None:
+    amux = anywhere
+    session = begun(amux)
+    shutil.rmtree(amux.state / "sessions" / session.id)
+    assert "running" in amux.cli("show", session.id).stdout
+    assert amux.cli("history", session.id).returncode == 0
+    amux.cli("stop", session.id)
+    assert (session.state, session.get("Reason")) == ("stopped", "stopped; exited with code 5")
+    assert "stopped" in amux.cli("show", session.id).stdout
+    assert [entry[3] for entry in session.call("History")][-2:] == ["stopping", "stopped"]
+    with amuxd_away(amux):
+        pass
+    assert (session.state, session.get("Name")) == ("stopped", "hurt")
+    shutil.rmtree(amux.state / "sessions" / session.id)
+    amux.cli("rm", session.id)
+    assert amux.sessions() == {}
+
+
+def test_what_ends_after_its_files_were_deleted_is_told(anywhere: Client) -> None:
+    session = begun(anywhere)
+    shutil.rmtree(anywhere.state / "sessions" / session.id)
+    anywhere.machine.kill(session.get("Pid"))
+    session.wait_state("failed")
+    before = time.monotonic()
+    assert "killed by SIGKILL" in anywhere.cli("show", session.id).stdout
+    assert time.monotonic() - before < 10
+    anywhere.cli("rm", session.id)
 
 
 def test_a_unit_of_somebody_else_is_no_session(amux: Amux) -> None:

@@ -1,9 +1,12 @@
 """Whatever happens to amuxd, what runs goes on, and is told of truly afterwards."""
 
+import fcntl
 import json
 import os
 import signal
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -390,3 +393,42 @@ def test_what_is_on_disk_is_private(amux: Amux) -> None:
         if path.stat().st_mode & 0o077 and path.is_dir()
     ]
     assert open_to_others == []
+
+
+def test_a_second_one_says_at_once_that_one_runs(amux: Amux) -> None:
+    session = amux.create(["sleep", "1000"])
+    serving = amux.pid
+    before = time.monotonic()
+    second = amux.machine.run([amux.bindir / "amuxd"], check=False, env=amux.environment)
+    assert time.monotonic() - before < 8
+    assert second.returncode == 78
+    assert second.stderr.rstrip().endswith(f"amuxd runs already (pid {serving}): amux ls")
+    assert len(second.stderr.splitlines()) == 1
+    assert (amux.pid, session.state) == (serving, "running")
+
+
+def test_one_that_runs_by_hand_keeps_the_unit_out_and_systemd_does_not_insist(amux: Amux) -> None:
+    amux.stop()
+    by_hand = amux.machine.popen([amux.bindir / "amuxd"], env=amux.environment, stderr=subprocess.DEVNULL)
+    try:
+        bus = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
+        until(lambda: amux.bus.call(*bus, "NameHasOwner", "s", BUS_NAME), timeout=20)
+        amux.machine.systemctl("start", "amuxd.service", check=False)
+        assert amux.machine.systemctl("show", "--property=NRestarts", "--value", "amuxd.service") == "0"
+        assert by_hand.poll() is None
+    finally:
+        by_hand.terminate()
+        by_hand.wait(20)
+    assert amux.cli("ls").returncode == 0
+    assert amux.pid
+
+
+def test_one_that_is_about_to_end_is_waited_for(amux: Amux) -> None:
+    amux.stop()
+    lock = (amux.state / "amuxd.lock").open("r+")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    starting = amux.machine.popen(["systemctl", "--user", "start", "amuxd.service"])
+    until(lambda: amux.machine.systemctl("is-active", "amuxd.service", check=False) == "activating")
+    lock.close()
+    assert starting.wait(20) == 0
+    assert amux.cli("ls").returncode == 0

@@ -41,8 +41,14 @@ def test_the_shell_stays_open_after_its_command(amux: Amux, shell: str) -> None:
     until(lambda: has_home(session))
     assert session.get("SessionAlive") == "dead"
     assert (session.get("ExitCode"), session.get("Reason")) == (0, "exited with code 0")
+    assert "completed (shell open)" in amux.cli("ls").stdout
+    assert (
+        f"amux attach|send|stop|logs|restart|archive|rm {session.id}" in amux.cli("show", session.id).stdout
+    )
     session.send("echo typed-$USER")
     shown_by(session, "typed-root")
+    session.stop()
+    assert "open" not in amux.cli("ls").stdout
     session.call("Archive")
     assert not amux.machine.systemctl("list-units", "--no-legend", "amux-*.service")
 
@@ -57,9 +63,11 @@ def test_a_command_that_fails_in_a_shell(amux: Amux) -> None:
         assert status.read_text() == "3\n"
         assert session.get("Reason") == "exited with code 3"
         assert "so it goes" in session.certificate()["last_lines"]
+        assert "failed (exit 3, shell open)" in amux.cli("ls").stdout
         # The end of the shell is no second end of the run.
         session.send("exit 5")
         until(lambda: not has_home(session))
+        assert not session.get("ShellOpen")
         assert (session.state, session.get("ExitCode")) == ("failed", 3)
         assert len(events.named("SessionExited")) == 1
     assert amux.machine.systemctl("list-units", "--no-legend", "amux-*.service") == ""
