@@ -111,8 +111,9 @@ class Homes:
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
             return
+        entry.ended_at = now()
         entry.ended.set()
-        self._supervisor.spawn(self._conclude(entry, home))
+        self._supervisor.spawn(self._conclude(entry, home, entry.ended_at))
 
     def _terminal_ended(self, entry: Entry, home: Home) -> None:
         self._supervisor.spawn(self._end_without_terminal(entry, home))
@@ -135,22 +136,25 @@ class Homes:
             return
         if (end := self._host.end_in_shell(entry.session, entry.state.run)) is not None:
             self._watch.forget_process(home.command_fd)
+            entry.ended_at = now()
             entry.ended.set()
             # Whoever wants the shell, once the end is told, waits until it is known that it stays open.
-            entry.settling = self._supervisor.spawn(self._tell_end(entry, end, entry.state.run))
+            telling = self._tell_end(entry, end, entry.state.run, entry.ended_at)
+            entry.settling = self._supervisor.spawn(telling)
 
-    async def _conclude(self, entry: Entry, home: Home) -> None:
+    async def _conclude(self, entry: Entry, home: Home, at: int) -> None:
         run = entry.state.run
         if entry.state.state not in _BEING_ENDED and not entry.parked:
-            await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run)
+            await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run, at)
 
-    async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
+    async def _tell_end(self, entry: Entry, end: End, run: int, at: int) -> None:
         """It may take long, on a full disk say: by then the end may be that of an earlier run."""
         told = await self._supervisor.apply_surely(
             # While it is being stopped or parked, the one who does it tells of the end, when nothing is left.
             *(entry, states.CommandEnded(end), KERNEL),
             end=end,
             run=run,
+            at=at,
             unless=lambda: entry.state.state is State.STOPPING or entry.parked,
         )
         if told or entry.state.state is State.RUNNING:

@@ -179,19 +179,21 @@ class Runs:
 
     async def _give_up(self, entry: Entry, why: str) -> NoReturn:
         entry.keeps_terminal = False
+        at = now()
         with contextlib.suppress(Exception):
             await self.host.tear_down(entry.id, at_once=True)
+        fact, end = states.CouldNotStart(why), End(not_started=why)
         try:
-            await self.supervisor.apply(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
+            await self.supervisor.apply(entry, fact, AMUXD, end=end, at=at)
         except StoreError as error:
-            self.supervisor.spawn(self._give_up_later(entry, why))
+            self.supervisor.spawn(self._give_up_later(entry, fact, end, at))
             raise Internal(f"{entry.session.name} could not start: {why}; {error}") from error
         await self.supervisor.certify(entry)
         raise LaunchFailed(f"{entry.session.name} could not start: {why}")
 
-    async def _give_up_later(self, entry: Entry, why: str) -> None:
+    async def _give_up_later(self, entry: Entry, fact: states.Fact, end: End, at: int) -> None:
         await asyncio.sleep(RETRY_PAUSE)
-        await self.supervisor.apply_surely(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
+        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end, at=at)
         await self.supervisor.certify(entry)
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
@@ -358,7 +360,8 @@ class Runs:
         home = entry.home
         if home is not None and entry.ended.is_set() and not entry.parked:
             end = await self.host.end_of(entry.session, entry.state.run, home)
-            await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
+            at = entry.ended_at
+            await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
         kills = entry.state.memory_kills
         if home is not None and not processes.is_dying(home.command):
             kills = self.host.memory_kills(home.server)
