@@ -108,8 +108,10 @@ class Runs:
         _refuse_of_what_may_live(entry, verb)
         await self.homes.settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
-        fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
+        fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "auto_lasted": False, "cut_short": False}
         fresh |= {
+            "parked": False,
+            "parked_at": 0,
             "command": None,
             "server": None,
             "started_at": 0,

@@ -12,6 +12,7 @@ most=1024
 spare=4096
 reserves=yes
 reserved=0
+lost='the disk was full, output is missing here'
 # Messages are looked into.
 LC_ALL=C
 export LC_ALL
@@ -44,6 +45,12 @@ reserve() {
     *) return 1 ;;
     esac
 }
+# What is less is for changes of state.
+reserve_a_little() {
+    block=$least
+    blocks=256
+    reserve
+}
 give_back() {
     reserved=0
     quietly truncate -s +0
@@ -71,13 +78,13 @@ wait_to() {
         sleep 1 &
         wait $!
     done
-    [ "$missing" = no ] || say_what_is_missing
+    [ "$missing" = no ] || say "$lost"
     rm -f "$full"
     trap '' TERM
 }
 say_what_is_missing() {
     dd if=/dev/zero of="$log.room" bs=65536 count=2 2>/dev/null &&
-        rm -f "$log.room" && say 'the disk was full, output is missing here' && return
+        rm -f "$log.room" && say "$lost" && return
     rm -f "$log.room"
     return 1
 }
@@ -98,7 +105,7 @@ reserve
 printf 'log\n' >"$3"
 while :; do
     plan
-    reserve || wait_to reserve
+    reserve || reserve_a_little || wait_to reserve_a_little
     if dd bs="$block" count="$blocks" 2>/dev/null >>"$log"; then
         after=$(size)
         if [ "$after" -le "$before" ]; then

@@ -62,7 +62,7 @@ class Disk:
             self.machine.run(["sh", "-c", 'rm -rf "$0" "$0.2"', self.filler])
 
     def ease(self) -> None:
-        """Room for changes of state, and for little output."""
+        """Room for changes of state, and none for output."""
         self.machine.run(["truncate", "--size=-100K", self.filler])
 
     def stored(self, session: Session, name: str = "state.json") -> str:
