@@ -108,6 +108,10 @@ class Homes:
     async def is_in(self, entry: Entry, conversation: str) -> bool:
         return await self._learning.is_in(entry, conversation)
 
+    async def learn_last(self, entry: Entry) -> None:
+        """Before its agent is ended, or left alone."""
+        await self._learning.look_a_last_time(entry)
+
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
             return

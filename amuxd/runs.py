@@ -258,6 +258,7 @@ class Runs:
         home = entry.home
         if home is None:
             return None
+        await self.homes.learn_last(entry)
         agent = entry.agent
         number = signal.Signals[agent.stop_signal] if agent else signal.SIGTERM
         await self.host.ask_to_end(entry.session, home, number, agent is not None and agent.stop_children)
@@ -364,6 +365,7 @@ class Runs:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             at = entry.ended_at
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
+        await self.homes.learn_last(entry)
         kills = entry.state.memory_kills
         if home is not None and not processes.is_dying(home.command):
             kills = self.host.memory_kills(home.server)
