@@ -150,6 +150,9 @@ class Homes:
         run = entry.state.run
         if entry.state.state not in _BEING_ENDED and not entry.parked:
             await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run, at)
+        elif entry.state.state is State.ORPHANED and not _settles(entry):
+            # Whoever was to end it could not.
+            self.settle_late(entry, await self._host.end_of(entry.session, run, home))
 
     async def _tell_end(self, entry: Entry, end: End, run: int, at: int) -> None:
         """It may take long, on a full disk say: by then the end may be that of an earlier run."""
@@ -175,10 +178,8 @@ class Homes:
 
     def _was_not_stopped(self, entry: Entry, run: int) -> bool:
         """It was told to have failed while its command lived on, and nobody has left its home yet."""
-        settling = entry.settling
-        settles = settling not in (None, asyncio.current_task()) and not settling.done()
         failed = entry.state.state is State.FAILED and entry.state.run == run
-        return failed and entry.home is not None and not settles
+        return failed and entry.home is not None and not _settles(entry)
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
@@ -307,6 +308,12 @@ class Homes:
 
     def has_open_shell(self, entry: Entry) -> bool:
         return entry.id in self._open_shells
+
+
+def _settles(entry: Entry) -> bool:
+    """Somebody else does."""
+    settling = entry.settling
+    return settling not in (None, asyncio.current_task()) and not settling.done()
 
 
 async def _tried(entry: Entry, step: Awaitable[None]) -> None:

@@ -63,6 +63,9 @@ class Runs:
             yield
 
     async def start(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._start(entry))
+
+    async def _start(self, entry: Entry) -> None:
         async with self._operation(entry):
             if decide(entry.situation, states.StartRequested()) is None:
                 raise impossible(entry, "start")
@@ -82,10 +85,16 @@ class Runs:
         return self.settings.stop_grace_of(entry.agent)
 
     async def restart(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._restart(entry))
+
+    async def _restart(self, entry: Entry) -> None:
         async with self._operation(entry):
             await self.begin_again(entry, states.RestartRequested(), "restart", USER)
 
     async def resume(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._resume(entry))
+
+    async def _resume(self, entry: Entry) -> None:
         if entry.parked:
             await self.parking.bring_back(entry)
             return
@@ -199,6 +208,9 @@ class Runs:
         await self.supervisor.certify(entry)
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
+        await self.supervisor.to_the_end(self._stop(entry, grace))
+
+    async def _stop(self, entry: Entry, grace: float | None) -> None:
         async with self._operation(entry):
             if entry.session.shell and entry.state.state in ENDED and entry.home is not None:
                 await self.homes.settled(entry)
@@ -285,6 +297,9 @@ class Runs:
         return processes.end_of(home.command_fd, home.command) or End()
 
     async def archive(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._archive(entry))
+
+    async def _archive(self, entry: Entry) -> None:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
@@ -293,6 +308,9 @@ class Runs:
             await self._leave_nothing(entry)
 
     async def remove(self, entry: Entry, force: bool) -> None:
+        await self.supervisor.to_the_end(self._remove(entry, force))
+
+    async def _remove(self, entry: Entry, force: bool) -> None:
         async with self._operation(entry):
             if entry.state.state in LIVE:
                 if not force:

@@ -79,6 +79,13 @@ class Supervisor:
         task.add_done_callback(self._task_done)
         return task
 
+    async def to_the_end(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Also if nobody waits for it any more: only the end of amuxd leaves a session half way."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
     def cancel_tasks(self) -> None:
         for task in list(self._tasks):
             task.cancel()

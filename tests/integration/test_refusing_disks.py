@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness.bus import CallFailed
@@ -28,9 +29,24 @@ class Disk:
             machine.run(["truncate", "--size=16M", image])
             machine.run(["/usr/sbin/mkfs.ext4", "-q", "-m0", image])
             machine.run(["mount", "-o", "loop", image, self.directory])
+        elif kind == "quota":
+            self._make_with_quota(machine.temporary / "disk")
         else:
             options = "size=8M,nr_inodes=200" if kind == "no inodes" else "size=8M"
             machine.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.directory])
+
+    def _make_with_quota(self, image: Path) -> None:
+        """Which btrfs keeps even for root."""
+        run = self.machine.run
+        run(["truncate", "--size=128M", image])
+        run(["/usr/sbin/mkfs.btrfs", "--force", "--quiet", "--mixed", image])
+        made = run(["mount", "-t", "btrfs", "-o", "loop", image, self.directory], check=False)
+        if "unknown filesystem" in made.stderr:
+            pytest.skip("this kernel has no btrfs")
+        run(["/usr/bin/btrfs", "quota", "enable", self.directory])
+        run(["/usr/bin/btrfs", "subvolume", "create", self.directory / "own"])
+        run(["/usr/bin/btrfs", "qgroup", "limit", "8M", self.directory / "own"])
+        run(["mount", "--bind", self.directory / "own", self.directory])
 
     def refuse(self) -> None:
         self.refuses = True
@@ -60,6 +76,9 @@ class Disk:
             self.machine.run(["umount", "--lazy", self.directory])
         else:
             self.machine.run(["sh", "-c", 'rm -rf "$0" "$0.2"', self.filler])
+        if self.kind == "quota":
+            # What was removed counts until then.
+            self.machine.run(["sync", "--file-system", self.directory])
 
     def ease(self) -> None:
         """Room for changes of state, and none for output."""
@@ -75,7 +94,8 @@ class Disk:
         return (self._root / "sessions" / session.id / "runs/1/output.log").read_text(errors="replace")
 
 
-KINDS = ["full", "full ext4", "no inodes", "read-only"]
+KINDS = ["full", "full ext4", "quota", "no inodes", "read-only"]
+REFUSED = "No space left|Read-only|Disk quota exceeded"
 
 
 @pytest.fixture(params=KINDS)
@@ -101,11 +121,11 @@ def test_a_change_that_cannot_be_written_is_refused_and_nothing_else_changes(
     pid = session.get("Pid")
     before = small.stored(session), small.stored(session, "history.jsonl")
     small.refuse()
-    with pytest.raises(CallFailed, match=r"stays running: .*(No space left|Read-only)"):
+    with pytest.raises(CallFailed, match=f"stays running: .*({REFUSED})"):
         session.stop()
-    with pytest.raises(CallFailed, match=r"stays created: .*(No space left|Read-only)"):
+    with pytest.raises(CallFailed, match=f"stays created: .*({REFUSED})"):
         ready.call("Start")
-    with pytest.raises(CallFailed, match=r"No space left|Read-only"):
+    with pytest.raises(CallFailed, match=REFUSED):
         amux.create(["true"], cwd="/")
     assert (small.stored(session), small.stored(session, "history.jsonl")) == before
     assert (session.state, session.get("Pid")) == ("running", pid)
@@ -215,6 +235,16 @@ def test_what_a_session_prints_and_ends_with_on_a_full_disk_is_kept(disk: tuple[
     session.wait_state("failed", timeout=15)
     assert session.certificate()["last_lines"][-1] == f"{MANY}"
     assert small.log(session) == lines(1, 9) + lines(10, MANY)
+
+
+@pytest.mark.parametrize("disk", ["quota"], indirect=True)
+def test_where_what_is_reserved_is_refused_the_log_says_what_is_missing(disk: tuple[Amux, Disk]) -> None:
+    """btrfs counts that once more as it is written."""
+    amux, small = disk
+    session = printing_in_vain(amux, small)
+    small.allow()
+    until(lambda: small.log(session).endswith(f"{MANY}\n\a"), timeout=30)
+    assert "the disk was full, output is missing here" in small.log(session)
 
 
 @pytest.mark.parametrize("disk", ["full"], indirect=True)
