@@ -9,16 +9,21 @@ from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import RestartRequested, State
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD
+from amuxd.supervisor import AMUXD, RETRY_PAUSE, Supervisor, now
 
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 3
-# A run that was seen alive for as long did not take the machine down with it.
+# A run that was alive for as long did not take the machine down with it.
 LASTING = 5 * 60 * 1_000_000
 AT_ONCE = 4
+_GOES_ON = {State.CREATED, State.STARTING, State.RUNNING}
 
-GAVE_UP = f"not resumed by itself: that failed {MOST_FAILURES} times in a row"
+NOT_RESUMED = "not resumed by itself"
+GAVE_UP = (
+    f"{NOT_RESUMED}: {MOST_FAILURES} times in a row it failed, "
+    f"or the machine went down within {LASTING // 60_000_000} minutes"
+)
 
 
 async def bring_back(runs: Runs) -> None:
@@ -34,18 +39,21 @@ async def bring_back(runs: Runs) -> None:
                 logger.error("%s does not come back by itself: %s", entry.session.name, error)
 
     await asyncio.gather(*(one(entry) for entry in runs.supervisor.registry))
+    for entry in runs.supervisor.registry:
+        if _began_by_itself(entry) and not entry.state.auto_lasted:
+            runs.supervisor.spawn(_see_it_last(runs.supervisor, entry))
 
 
 async def _bring_back(runs: Runs, entry: Entry) -> None:
     boot = runs.supervisor.boot_id
     if not is_candidate(entry, boot):
         return
-    failures = failures_in_a_row(entry, boot)
+    failures = failures_in_a_row(entry)
     if failures >= MOST_FAILURES:
         await _give_up(runs, entry)
         return
     if entry.session.agent and entry.why_not_resumable:
-        logger.warning("%s is not resumed by itself: %s", entry.session.name, entry.why_not_resumable)
+        logger.warning("%s is %s: %s", entry.session.name, NOT_RESUMED, entry.why_not_resumable)
         return
     # A plain command has no conversation: to begin again is how it goes on.
     fact = RestartRequested(resume=bool(entry.session.agent), by_itself=True)
@@ -60,11 +68,11 @@ def is_candidate(entry: Entry, boot: str) -> bool:
     return state.state is State.SUSPENDED or (state.state is State.FAILED and _began_by_itself(entry))
 
 
-def failures_in_a_row(entry: Entry, boot: str) -> int:
+def failures_in_a_row(entry: Entry) -> int:
     state = entry.state
     if not _began_by_itself(entry):
         return 0
-    if state.state is State.SUSPENDED and _seen_alive_for(entry, boot) >= LASTING:
+    if state.state is State.SUSPENDED and (state.auto_lasted or not state.cut_short):
         return 0
     return state.auto_failures + 1
 
@@ -73,15 +81,28 @@ def _began_by_itself(entry: Entry) -> bool:
     return entry.state.auto_run == entry.state.run
 
 
-def _seen_alive_for(entry: Entry, boot: str) -> int:
-    state = entry.state
-    # What was written on an earlier boot was an orderly suspension, else it is but the news of a power cut.
-    last = state.state_changed_at if state.boot_id != boot else entry.activity_at
-    return max(last, entry.activity_at) - state.started_at
+async def _see_it_last(supervisor: Supervisor, entry: Entry) -> None:
+    """Written down while it runs: after a power cut nobody could tell for how long it did."""
+    run = entry.state.run
+
+    def goes_on() -> bool:
+        return entry.state.run == run and entry.state.state in _GOES_ON
+
+    while goes_on():
+        begun = entry.state.started_at
+        if (left := begun + LASTING - now() if begun else LASTING) > 0:
+            await asyncio.sleep(left / 1e6)
+            continue
+        try:
+            await supervisor.amend_if(entry, goes_on, auto_lasted=True)
+            return
+        except StoreError as error:
+            logger.error("%s cannot be written: %s", entry.session.name, error)
+            await asyncio.sleep(RETRY_PAUSE)
 
 
 async def _give_up(runs: Runs, entry: Entry) -> None:
     reason = entry.state.reason
-    if GAVE_UP not in reason:
+    if NOT_RESUMED not in reason:
         await runs.supervisor.amend(entry, "Reason", reason=f"{reason}; {GAVE_UP}")
         logger.warning("%s is %s", entry.session.name, GAVE_UP)

@@ -1,18 +1,20 @@
 """Which conversation a run continues, by which command, and how an agent's own choice is found out."""
 
 import os
+import re
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
-from amuxd import hooks
+from amuxd import hooks, processes
 from amuxd.agents import CONVERSATION, Filling, Kept, fill, program_of
 from amuxd.hosts import LaunchRefused
 from amuxd.paths import amux_program
 from amuxd.records import Session
 from amuxd.registry import Entry
+
+_LONGEST_BEGINNING = 1 << 20
+_A_HELPERS = re.compile(rb'"thread_source":"(?!user")|"source":\{')
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,7 @@ def plan(entry: Entry, resuming: bool) -> Plan:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
     program, *words = fill(template, _filling(session, conversation, environment))
     # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
-    reporting = []
-    if agent.attention:
-        reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
+    reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
     command = [program, *reporting, *words, *session.command]
     return Plan(replace(session, command=command, environment=environment), conversation)
 
@@ -73,51 +73,55 @@ def _has_begun(kept: Kept | None, conversation: str, environment: dict[str, str]
 
 
 def is_to_be_found(entry: Entry) -> bool:
-    """Whether the agent chose the id itself, and leaves a trace of it that only its own process can leave."""
+    """Whether the agent chooses the id itself, and leaves a trace that only its own process can leave."""
     agent = entry.agent
-    return (
-        agent is not None
-        and agent.kept is not None
-        and bool(agent.resume)
-        and not agent.takes_our_id
-        and not entry.state.conversation_id
-    )
+    return agent is not None and agent.kept is not None and bool(agent.resume) and not agent.takes_our_id
 
 
 def find(pid: int, kept: Kept) -> str:
-    """The one conversation that the process or its children are writing; empty where that is not certain.
+    """The conversation that the agent wrote to last; empty where that is not certain.
 
-    Not the newest in the directory: another session may be there.
+    Not the newest in the directory: another session may be there. And an agent that has begun another one may
+    hold the one before open as well.
     """
-    found = written(pid, kept)
-    return found.pop() if len(found) == 1 else ""
+    terminal = _terminal_of(pid)
+    processes_of_one_depth = [pid]
+    while processes_of_one_depth:
+        # What has no terminal serves others too; and what the agent itself runs is deeper than it.
+        own = [process for process in processes_of_one_depth if _terminal_of(process) == terminal]
+        if found := [writing for process in own for writing in _written_by(process, kept)]:
+            *others, (last, conversation) = sorted(found)
+            return "" if others and others[-1][0] == last and others[-1][1] != conversation else conversation
+        processes_of_one_depth = [child for process in own for child in processes.children(process)]
+    return ""
 
 
-def written(pid: int, kept: Kept) -> set[str]:
-    """Those that the process and its children have open to write on."""
-    return {
-        conversation
-        for process in _family(pid)
-        for path in _written_by(process)
-        if (conversation := kept.written_as(path))
-    }
+def _terminal_of(pid: int) -> Path | None:
+    process = processes.identify(pid)
+    return processes.terminal_of(process) if process else None
 
 
-def _family(pid: int) -> list[int]:
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.Error:
-        return []
-
-
-def _written_by(pid: int) -> list[str]:
+def _written_by(pid: int, kept: Kept) -> list[tuple[int, str]]:
+    """When it was last written to, and which conversation that is."""
     written = []
     try:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
-            flags = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text().split("flags:")[1].split()[0]
-            if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-                written.append(str(fd.readlink()))
+            conversation = kept.written_as(str(fd.readlink()))
+            if conversation and _is_open_for_writing(fd) and _is_with_a_person(fd):
+                written.append((fd.stat().st_mtime_ns, conversation))
     except OSError:
         # It ended, or closed the file, while it was looked at: the next look sees better.
         return written
     return written
+
+
+def _is_open_for_writing(fd: Path) -> bool:
+    flags = (fd.parent.parent / "fdinfo" / fd.name).read_text().split("flags:")[1].split()[0]
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _is_with_a_person(fd: Path) -> bool:
+    """As its beginning tells: codex has helpers, and each of them a conversation of its own."""
+    with fd.open("rb") as file:
+        beginning = file.readline(_LONGEST_BEGINNING)
+    return bool(beginning) and not _A_HELPERS.search(beginning)

@@ -108,11 +108,16 @@ class Homes:
     async def is_in(self, entry: Entry, conversation: str) -> bool:
         return await self._learning.is_in(entry, conversation)
 
+    async def learn_last(self, entry: Entry) -> None:
+        """Before its agent is ended, or left alone."""
+        await self._learning.look_a_last_time(entry)
+
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
             return
+        entry.ended_at = now()
         entry.ended.set()
-        self._supervisor.spawn(self._conclude(entry, home))
+        self._supervisor.spawn(self._conclude(entry, home, entry.ended_at))
 
     def _terminal_ended(self, entry: Entry, home: Home) -> None:
         self._supervisor.spawn(self._end_without_terminal(entry, home))
@@ -139,22 +144,28 @@ class Homes:
             return
         if (end := self._host.end_in_shell(entry.session, entry.state.run)) is not None:
             self._watch.forget_process(home.command_fd)
+            entry.ended_at = now()
             entry.ended.set()
             # Whoever wants the shell, once the end is told, waits until it is known that it stays open.
-            entry.settling = self._supervisor.spawn(self._tell_end(entry, end, entry.state.run))
+            telling = self._tell_end(entry, end, entry.state.run, entry.ended_at)
+            entry.settling = self._supervisor.spawn(telling)
 
-    async def _conclude(self, entry: Entry, home: Home) -> None:
+    async def _conclude(self, entry: Entry, home: Home, at: int) -> None:
         run = entry.state.run
         if entry.state.state not in _BEING_ENDED and not entry.parked:
-            await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run)
+            await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run, at)
+        elif entry.state.state is State.ORPHANED and not _settles(entry):
+            # Whoever was to end it could not.
+            self.settle_late(entry, await self._host.end_of(entry.session, run, home))
 
-    async def _tell_end(self, entry: Entry, end: End, run: int) -> None:
+    async def _tell_end(self, entry: Entry, end: End, run: int, at: int) -> None:
         """It may take long, on a full disk say: by then the end may be that of an earlier run."""
         told = await self._supervisor.apply_surely(
             # While it is being stopped or parked, the one who does it tells of the end, when nothing is left.
             *(entry, states.CommandEnded(end), KERNEL),
             end=end,
             run=run,
+            at=at,
             unless=lambda: entry.state.state is State.STOPPING or entry.parked,
         )
         if told or entry.state.state is State.RUNNING:
@@ -171,10 +182,8 @@ class Homes:
 
     def _was_not_stopped(self, entry: Entry, run: int) -> bool:
         """It was told to have failed while its command lived on, and nobody has left its home yet."""
-        settling = entry.settling
-        settles = settling not in (None, asyncio.current_task()) and not settling.done()
         failed = entry.state.state is State.FAILED and entry.state.run == run
-        return failed and entry.home is not None and not settles
+        return failed and entry.home is not None and not _settles(entry)
 
     def settle_if_ended(self, entry: Entry) -> None:
         if entry.state.state in ENDED:
@@ -305,6 +314,12 @@ class Homes:
 
     def has_open_shell(self, entry: Entry) -> bool:
         return entry.id in self._open_shells
+
+
+def _settles(entry: Entry) -> bool:
+    """Somebody else does."""
+    settling = entry.settling
+    return settling not in (None, asyncio.current_task()) and not settling.done()
 
 
 async def _tried(entry: Entry, step: Awaitable[None]) -> None:

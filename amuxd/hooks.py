@@ -89,16 +89,20 @@ def _claude(rows: Rows, amux: str) -> list[str]:
 def _codex(rows: Rows, amux: str) -> list[str]:
     # Hooks given here would have to be trusted by hand first. These two need no trust: a turn's end runs a
     # program, and a request for approval is an OSC 9 in the output, also while the terminal has the focus.
-    settings = []
+    # And with any setting it does its work itself: without, a server would that it shares with the codex of
+    # other sessions, in the unit and with the token of whichever was first.
+    settings = ['tui.notification_condition="always"']
     if any(kind == "turn" for _, kind in rows):
         settings.append(f"notify={json.dumps([amux, 'report', '--hook', 'turn'])}")
     if shown := [event for event, kind in rows if kind != "turn"]:
         settings.append(f"tui.notifications={json.dumps(shown)}")
-        settings += ['tui.notification_method="osc9"', 'tui.notification_condition="always"']
+        settings.append('tui.notification_method="osc9"')
     return [word for setting in settings for word in ("-c", setting)]
 
 
-def _aider(_rows: Rows, amux: str) -> list[str]:
+def _aider(rows: Rows, amux: str) -> list[str]:
+    if not rows:
+        return []
     return [
         "--notifications",
         "--notifications-command",

@@ -31,6 +31,9 @@ class Parking:
         self._armed_for = 0
 
     async def park(self, entry: Entry) -> None:
+        await self._runs.supervisor.to_the_end(self._park_by_hand(entry))
+
+    async def _park_by_hand(self, entry: Entry) -> None:
         async with entry.operation:
             if not _runs(entry):
                 raise impossible(entry, "park")
@@ -87,11 +90,14 @@ class Parking:
 
     async def bring_back(self, entry: Entry) -> None:
         """Returns once the process runs again, in the run that it was parked in."""
-        async with entry.operation:
-            if entry.parked:
-                await self._bring_back(entry)
+        await self._runs.supervisor.to_the_end(self._bring_back(entry))
 
     async def _bring_back(self, entry: Entry) -> None:
+        async with entry.operation:
+            if entry.parked:
+                await self._begin_again(entry)
+
+    async def _begin_again(self, entry: Entry) -> None:
         name = entry.session.name
         if entry.why_not_resumable:
             raise NotResumable(f"{name} stays parked: {entry.why_not_resumable}")

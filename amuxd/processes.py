@@ -39,11 +39,17 @@ def identify(pid: int) -> Process | None:
 
 
 def children(pid: int) -> list[int]:
-    """Its own, of its first thread."""
+    """Its own: each belongs to the thread that made it."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        threads = [thread / "children" for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return []
+    found: list[int] = []
+    for thread in threads:
+        # One may end while the others are asked.
+        with contextlib.suppress(OSError):
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def terminal_of(process: Process) -> Path | None:

@@ -97,7 +97,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         await runs.parking.found(entry)
     elif entry.state.boot_id != runs.supervisor.boot_id:
         end = End(not_started="the machine went down") if state is State.STARTING else End()
-        await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD, end=end)
+        await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD, end=end, cut_short=True)
         runs.homes.settle_if_ended(entry)
     elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.

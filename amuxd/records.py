@@ -106,6 +106,9 @@ class RunState:
     auto_boot: str = ""
     auto_run: int = 0
     auto_failures: int = 0
+    auto_lasted: bool = False
+    # The machine went down under it, and not in order.
+    cut_short: bool = False
     # Of a run that has ended, so that its end and its state are one.
     end: End | None = None
 

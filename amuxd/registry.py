@@ -53,6 +53,7 @@ class Entry:
     waking: Waking | None = None
     settling: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    ended_at: int = 0
     operation: asyncio.Lock = field(default_factory=asyncio.Lock)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -63,6 +63,9 @@ class Runs:
             yield
 
     async def start(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._start(entry))
+
+    async def _start(self, entry: Entry) -> None:
         async with self._operation(entry):
             if decide(entry.situation, states.StartRequested()) is None:
                 raise impossible(entry, "start")
@@ -82,10 +85,16 @@ class Runs:
         return self.settings.stop_grace_of(entry.agent)
 
     async def restart(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._restart(entry))
+
+    async def _restart(self, entry: Entry) -> None:
         async with self._operation(entry):
             await self.begin_again(entry, states.RestartRequested(), "restart", USER)
 
     async def resume(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._resume(entry))
+
+    async def _resume(self, entry: Entry) -> None:
         if entry.parked:
             await self.parking.bring_back(entry)
             return
@@ -108,8 +117,10 @@ class Runs:
         _refuse_of_what_may_live(entry, verb)
         await self.homes.settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
-        fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "parked": False, "parked_at": 0}
+        fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "auto_lasted": False, "cut_short": False}
         fresh |= {
+            "parked": False,
+            "parked_at": 0,
             "command": None,
             "server": None,
             "started_at": 0,
@@ -179,22 +190,27 @@ class Runs:
 
     async def _give_up(self, entry: Entry, why: str) -> NoReturn:
         entry.keeps_terminal = False
+        at = now()
         with contextlib.suppress(Exception):
             await self.host.tear_down(entry.id, at_once=True)
+        fact, end = states.CouldNotStart(why), End(not_started=why)
         try:
-            await self.supervisor.apply(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
+            await self.supervisor.apply(entry, fact, AMUXD, end=end, at=at)
         except StoreError as error:
-            self.supervisor.spawn(self._give_up_later(entry, why))
+            self.supervisor.spawn(self._give_up_later(entry, fact, end, at))
             raise Internal(f"{entry.session.name} could not start: {why}; {error}") from error
         await self.supervisor.certify(entry)
         raise LaunchFailed(f"{entry.session.name} could not start: {why}")
 
-    async def _give_up_later(self, entry: Entry, why: str) -> None:
+    async def _give_up_later(self, entry: Entry, fact: states.Fact, end: End, at: int) -> None:
         await asyncio.sleep(RETRY_PAUSE)
-        await self.supervisor.apply_surely(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
+        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end, at=at)
         await self.supervisor.certify(entry)
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
+        await self.supervisor.to_the_end(self._stop(entry, grace))
+
+    async def _stop(self, entry: Entry, grace: float | None) -> None:
         async with self._operation(entry):
             if entry.session.shell and entry.state.state in ENDED and entry.home is not None:
                 await self.homes.settled(entry)
@@ -254,6 +270,7 @@ class Runs:
         home = entry.home
         if home is None:
             return None
+        await self.homes.learn_last(entry)
         agent = entry.agent
         number = signal.Signals[agent.stop_signal] if agent else signal.SIGTERM
         await self.host.ask_to_end(entry.session, home, number, agent is not None and agent.stop_children)
@@ -280,6 +297,9 @@ class Runs:
         return processes.end_of(home.command_fd, home.command) or End()
 
     async def archive(self, entry: Entry) -> None:
+        await self.supervisor.to_the_end(self._archive(entry))
+
+    async def _archive(self, entry: Entry) -> None:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
@@ -288,6 +308,9 @@ class Runs:
             await self._leave_nothing(entry)
 
     async def remove(self, entry: Entry, force: bool) -> None:
+        await self.supervisor.to_the_end(self._remove(entry, force))
+
+    async def _remove(self, entry: Entry, force: bool) -> None:
         async with self._operation(entry):
             if entry.state.state in LIVE:
                 if not force:
@@ -358,7 +381,9 @@ class Runs:
         home = entry.home
         if home is not None and entry.ended.is_set() and not entry.parked:
             end = await self.host.end_of(entry.session, entry.state.run, home)
-            await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
+            at = entry.ended_at
+            await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
+        await self.homes.learn_last(entry)
         kills = entry.state.memory_kills
         if home is not None and not processes.is_dying(home.command):
             kills = self.host.memory_kills(home.server)

@@ -79,6 +79,13 @@ class Supervisor:
         task.add_done_callback(self._task_done)
         return task
 
+    async def to_the_end(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Also if nobody waits for it any more: only the end of amuxd leaves a session half way."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
     def cancel_tasks(self) -> None:
         for task in list(self._tasks):
             task.cancel()
@@ -98,17 +105,20 @@ class Supervisor:
         end: End | None = None,
         run: int | None = None,
         unless: Callable[[], bool] | None = None,
+        at: int = 0,
         **changes: Any,
     ) -> Transition | None:
         """Brings about what the fact means, step by step: on disk first, in memory next, then told.
 
-        A fact of a run that is over, named by its number, means nothing any more.
+        A fact of a run that is over, named by its number, means nothing any more. It happened at the given
+        moment, or now.
         """
 
         def means_something() -> bool:
             return run in (None, entry.state.run) and not (unless and unless())
 
-        return await self._alone(entry, lambda: self._apply(entry, fact, by, end, means_something, changes))
+        change = partial(self._apply, entry, fact, by, end, means_something, at, changes)
+        return await self._alone(entry, change)
 
     async def _alone(self, entry: Entry, change: Callable[[], Coroutine[Any, Any, Result]]) -> Result | None:
         """To the end, also if nobody waits for it any more: disk and memory never disagree.
@@ -132,18 +142,25 @@ class Supervisor:
         by: str,
         end: End | None,
         means_something: Callable[[], bool],
+        at: int,
         changes: dict[str, Any],
     ) -> Transition | None:
         last = None
         while means_something() and (transition := decide(entry.situation, fact)):
-            await self._write(entry, transition, by, end, changes)
+            await self._write(entry, transition, by, end, at, changes)
             last = transition
         return last
 
     async def _write(
-        self, entry: Entry, transition: Transition, by: str, end: End | None, changes: dict[str, Any]
+        self,
+        entry: Entry,
+        transition: Transition,
+        by: str,
+        end: End | None,
+        at: int,
+        changes: dict[str, Any],
     ) -> None:
-        at = max(now(), entry.state.state_changed_at + 1)
+        at = max(at or now(), entry.state.state_changed_at + 1)
         # It may quote what was asked for, and goes into a line of the history and of the events socket.
         transition = replace(transition, reason=shortened(transition.reason, LONGEST_REASON))
         waited = entry.state.attention
@@ -284,8 +301,12 @@ class Supervisor:
             **changes,
         )
 
-    async def apply_surely(self, entry: Entry, fact: Fact, by: str, **changes: Any) -> Transition | None:
-        return await self._surely(entry, lambda: self.apply(entry, fact, by, **changes))
+    async def apply_surely(
+        self, entry: Entry, fact: Fact, by: str, at: int = 0, **changes: Any
+    ) -> Transition | None:
+        """However long it takes to be written, it happened when it did."""
+        at = at or now()
+        return await self._surely(entry, lambda: self.apply(entry, fact, by, at=at, **changes))
 
     async def amend_surely(self, entry: Entry, *properties: str, **changes: Any) -> None:
         await self._surely(entry, lambda: self.amend(entry, *properties, **changes))

@@ -66,6 +66,7 @@ look() {
         has debootstrap || need debootstrap debootstrap debootstrap
         has shellcheck || need shellcheck ShellCheck shellcheck
         has xmllint || need libxml2-utils libxml2 libxml2
+        has mkfs.btrfs || need btrfs-progs btrfs-progs btrfs-progs
         has unshare || need util-linux util-linux util-linux
         has busctl || need systemd systemd systemd
         has ps || need procps procps-ng procps-ng

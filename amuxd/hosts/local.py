@@ -46,6 +46,8 @@ CHECK_DEADLINE = 5.0
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 # Of what has ended already, and is only to be told how.
 STATUS_DEADLINE = 2.0
+# Whoever takes down the output looks for room every second.
+ROOM_DEADLINE = 3.0
 SLOW = 0.1
 
 
@@ -264,8 +266,11 @@ class LocalHost:
             return
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
+        room_by = loop.time() + ROOM_DEADLINE
         while self._ends.get(session_id) == end and not await asyncio.to_thread(ending.has_come):
-            if self._layout.waits_for_room(session_id).exists() or is_deleted(log):
+            if not self._layout.waits_for_room(session_id).exists():
+                room_by = loop.time() + ROOM_DEADLINE
+            if loop.time() > room_by or is_deleted(log):
                 # Its end has nowhere to go to.
                 return
             if size != (size := size_of(log)):

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from amuxd import processes
 from amuxd.hosts import Alive, Ended
 from amuxd.records import Workspace
 from amuxd.registry import Entry
@@ -164,13 +165,25 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
                     runs.homes.take(entry, home)
                 case Ended(end=told):
                     end = told
+    except Exception:
+        logger.exception("%s could not be looked at", entry.session.name)
+        # And is looked at again.
+        entry.looked_in_vain = True
+        runs.supervisor.changed(entry, "SessionAlive", "HostAlive")
+        return
+    try:
         ended = await runs.end_processes(entry, runs.grace_of(entry))
         end = ended if ended.known else end
-        runs.homes.leave(entry)
-        entry.keeps_terminal = False
-        entry.attached = 0
     except Exception:
         logger.exception("what is left of %s could not be ended", entry.session.name)
+        if (left := entry.home) is not None:
+            if not entry.ended.is_set():
+                # It lives on, and is certified when it ends.
+                return
+            end = processes.end_of(left.command_fd, left.command) or end
+    runs.homes.leave(entry)
+    entry.keeps_terminal = False
+    entry.attached = 0
     if entry.certificate is not None:
         entry.certificate = replace(entry.certificate, end=end)
     await runs.supervisor.certify(entry)

@@ -5,7 +5,7 @@ agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refu
 It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3, and /clear begins another
 conversation, of which the hook is told. Like a program that draws
 on the terminal it throws away what was typed before it was ready. With --own it chooses its conversation
-itself, keeps its file open and tells nobody.
+itself, keeps its file open and tells nobody; so does /new, which leaves the one before open as well.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import termios
 import time
 import uuid
 from pathlib import Path
+
+NEW = -1
 
 
 def main() -> int:
@@ -47,9 +49,14 @@ def main() -> int:
         print(f"no conversation found with id {conversation}")
         return 1
     print(f"model {options.model}", flush=True)
-    while (code := _talk(path)) is None:
+    kept = []
+    while (code := _talk(path)) is None or code == NEW:
+        if code == NEW:
+            kept.append(path.open("a"))
         conversation = str(uuid.uuid4())
         path = options.store / f"rollout-talk-{conversation}.jsonl"
+        if code == NEW:
+            continue
         told = json.dumps({"hook_event_name": "SessionStart", "source": "clear", "session_id": conversation})
         code = subprocess.run(options.hook, shell=True, input=told, text=True).returncode
         print(f"cleared, and its hook said {code}", flush=True)
@@ -70,6 +77,8 @@ def _talk(path: Path) -> int | None:
                 return 0 if text == "/exit" else 3
             if text == "/clear":
                 return None
+            if text == "/new":
+                return NEW
             said.append(text)
             file.write(json.dumps(text) + "\n")
             file.flush()

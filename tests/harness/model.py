@@ -1,4 +1,4 @@
-"""What answers a real agent in place of its model: one call of a tool, and then that it is done."""
+"""What answers a real agent in place of its model: one call of a tool, if any, and then that it is done."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ DONE = "it is all done"
 
 
 @contextmanager
-def openai(tool: str, arguments: dict[str, Any]) -> Iterator[str]:
+def openai(tool: str = "", arguments: dict[str, Any] | None = None) -> Iterator[str]:
     """The address of one that speaks OpenAI's protocol of responses."""
 
     class Model(BaseHTTPRequestHandler):
@@ -19,10 +19,10 @@ def openai(tool: str, arguments: dict[str, Any]) -> Iterator[str]:
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            called = any(item["type"] == "function_call_output" for item in request["input"])
+            called = any(item.get("type") == "function_call_output" for item in request["input"])
             says = {"type": "output_text", "text": DONE}
             item = {"type": "message", "id": "m", "role": "assistant", "content": [says]}
-            if not called:
+            if tool and not called:
                 item = {"type": "function_call", "id": "f", "call_id": "c", "name": tool}
                 item["arguments"] = json.dumps(arguments)
             usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}

@@ -303,6 +303,7 @@ def test_a_conversation_that_cannot_be_written_down_is_learned_later(
     agents.configure("codex", own=True, extra=("--slow", "2"))
     session = agents.create("codex")
     blocked.block(session)
+    session.send("zeroth")
     until(lambda: any("could not be written down" in line["MESSAGE"] for line in amux.journal()))
     assert state_on_disk(amux, session)["conversation_id"] == ""
     blocked.release(session)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from agent_fixtures import state_on_disk
+from agent_fixtures import Agents, state_on_disk
 from harness import model, real_agents
 from harness.bus import Signal
 from harness.client import Session
@@ -144,6 +144,64 @@ def test_codex_asks_for_permission_until_it_is_answered(
         session.send("y", enter=False)
         assert said("turn", after=said("", after=asked)).body[4] == model.DONE
         session.stop(timeout=60)
+
+
+@pytest.mark.parametrize("attention", [None, []])
+def test_codex_is_followed_into_a_new_conversation(
+    amux: Amux, environment: dict[str, str], repository: str, attention: list[str] | None
+) -> None:
+    """And to nobody else's in the same directory: each does its own work, in its own session."""
+    settings = amux.machine.home / ".codex/config.toml"
+    settings.parent.mkdir(exist_ok=True)
+    if attention is not None:
+        agents = Agents(amux)
+        agents.write(f"[agents.codex]\nattention = {attention}\n")
+
+    def asks(session: Session, text: str) -> None:
+        session.send(text, enter=False)
+        until(lambda: text in session.call("Capture", "u", 0), timeout=30)
+        session.send("")
+
+    def learnt(session: Session) -> str:
+        return str(state_on_disk(amux, session)["conversation_id"])
+
+    def written(text: str) -> str:
+        """The conversation in which that was said."""
+        kept = settings.parent.glob("sessions/*/*/*/rollout-*.jsonl")
+        return next((path.stem[-36:] for path in kept if f"about {text}" in path.read_text()), "")
+
+    with model.openai() as address:
+        provider = {"name": "near", "base_url": address, "wire_api": "responses"}
+        settings.write_text(
+            'model_provider = "near"\ncheck_for_update_on_startup = false\n[model_providers.near]\n'
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in provider.items())
+            + f'requires_openai_auth = false\n[projects."{repository}"]\ntrust_level = "trusted"\n'
+        )
+        one, two = (
+            amux.create([], agent="codex", env=environment, cwd=repository, name=name) for name in ("a", "b")
+        )
+        for session in (one, two):
+            until(lambda: "? for shortcuts" in session.call("Capture", "u", 0), timeout=60)  # noqa: B023
+        # The first that was begun says nothing yet: what the other writes is not its own.
+        asks(two, "about pears")
+        until(lambda: written("pears") and learnt(two) == written("pears"), timeout=60)
+        assert learnt(one) == ""
+        asks(one, "about apples")
+        until(lambda: written("apples") and learnt(one) == written("apples"), timeout=60)
+        asks(one, "/new")
+        until(lambda: "Use current" in one.call("Capture", "u", 0), timeout=30)
+        one.send("")
+        until(lambda: "apples" not in one.call("Capture", "u", 0), timeout=30)
+        asks(one, "about plums")
+        until(lambda: written("plums") and learnt(one) == written("plums"), timeout=60)
+        assert learnt(two) == written("pears") != written("plums")
+        assert not [p for p in amux.machine.processes() if "app-server" in p.cmdline()]
+        for session, text in ((one, "plums"), (two, "pears")):
+            session.stop(timeout=60)
+            session.call("Resume", timeout=60)
+            assert session.get("Command")[-1] == written(text)
+            until(lambda: f"about {text}" in session.call("Capture", "u", 0), timeout=60)  # noqa: B023
+            session.stop(timeout=60)
 
 
 def test_claude_goes_on_with_what_it_has_kept(

@@ -1,7 +1,9 @@
 """Disks that are full, have no inodes left or cannot be written: nothing is lost, nothing is said twice."""
 
 import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness.bus import CallFailed
@@ -27,19 +29,30 @@ class Disk:
             machine.run(["truncate", "--size=16M", image])
             machine.run(["/usr/sbin/mkfs.ext4", "-q", "-m0", image])
             machine.run(["mount", "-o", "loop", image, self.directory])
+        elif kind == "quota":
+            self._make_with_quota(machine.temporary / "disk")
         else:
             options = "size=8M,nr_inodes=200" if kind == "no inodes" else "size=8M"
             machine.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.directory])
+
+    def _make_with_quota(self, image: Path) -> None:
+        """Which btrfs keeps even for root."""
+        run = self.machine.run
+        run(["truncate", "--size=128M", image])
+        run(["/usr/sbin/mkfs.btrfs", "--force", "--quiet", "--mixed", image])
+        made = run(["mount", "-t", "btrfs", "-o", "loop", image, self.directory], check=False)
+        if "unknown filesystem" in made.stderr:
+            pytest.skip("this kernel has no btrfs")
+        run(["/usr/bin/btrfs", "quota", "enable", self.directory])
+        run(["/usr/bin/btrfs", "subvolume", "create", self.directory / "own"])
+        run(["/usr/bin/btrfs", "qgroup", "limit", "8M", self.directory / "own"])
+        run(["mount", "--bind", self.directory / "own", self.directory])
 
     def refuse(self) -> None:
         self.refuses = True
         match self.kind:
             case "read-only":
-                # On top of itself: the files that are open already can be written still.
-                self.machine.run(["mount", "--bind", self.directory, self.directory])
-                # Refused for as long as somebody is just writing through it.
-                remount = ["mount", "-o", "remount,bind,ro", self.directory]
-                until(lambda: self.machine.run(remount, check=False).returncode == 0)
+                until(self._becomes_read_only)
             case "no inodes":
                 script = 'i=0; mkdir "$0"; while touch "$0/$i"; do i=$((i+1)); done 2>/dev/null'
                 self.machine.run(["sh", "-c", script, self.filler])
@@ -47,15 +60,28 @@ class Disk:
                 self.machine.run(["dd", "if=/dev/zero", f"of={self.filler}", "bs=64k"], check=False)
                 self.machine.run(["dd", "if=/dev/zero", f"of={self.filler}.2", "bs=512"], check=False)
 
+    def _becomes_read_only(self) -> bool:
+        """On top of itself: the files that are open already can be written still."""
+        self.machine.run(["mount", "--bind", self.directory, self.directory])
+        remount = ["mount", "-o", "remount,bind,ro", self.directory]
+        if self.machine.run(remount, check=False).returncode == 0:
+            return True
+        # Somebody has just opened a file through it.
+        self.machine.run(["umount", "--lazy", self.directory])
+        return False
+
     def allow(self) -> None:
         self.refuses = False
         if self.kind == "read-only":
             self.machine.run(["umount", "--lazy", self.directory])
         else:
             self.machine.run(["sh", "-c", 'rm -rf "$0" "$0.2"', self.filler])
+        if self.kind == "quota":
+            # What was removed counts until then.
+            self.machine.run(["sync", "--file-system", self.directory])
 
     def ease(self) -> None:
-        """Room for changes of state, and for little output."""
+        """Room for changes of state, and none for output."""
         self.machine.run(["truncate", "--size=-100K", self.filler])
 
     def stored(self, session: Session, name: str = "state.json") -> str:
@@ -68,7 +94,8 @@ class Disk:
         return (self._root / "sessions" / session.id / "runs/1/output.log").read_text(errors="replace")
 
 
-KINDS = ["full", "full ext4", "no inodes", "read-only"]
+KINDS = ["full", "full ext4", "quota", "no inodes", "read-only"]
+REFUSED = "No space left|Read-only|Disk quota exceeded"
 
 
 @pytest.fixture(params=KINDS)
@@ -94,11 +121,11 @@ def test_a_change_that_cannot_be_written_is_refused_and_nothing_else_changes(
     pid = session.get("Pid")
     before = small.stored(session), small.stored(session, "history.jsonl")
     small.refuse()
-    with pytest.raises(CallFailed, match=r"stays running: .*(No space left|Read-only)"):
+    with pytest.raises(CallFailed, match=f"stays running: .*({REFUSED})"):
         session.stop()
-    with pytest.raises(CallFailed, match=r"stays created: .*(No space left|Read-only)"):
+    with pytest.raises(CallFailed, match=f"stays created: .*({REFUSED})"):
         ready.call("Start")
-    with pytest.raises(CallFailed, match=r"No space left|Read-only"):
+    with pytest.raises(CallFailed, match=REFUSED):
         amux.create(["true"], cwd="/")
     assert (small.stored(session), small.stored(session, "history.jsonl")) == before
     assert (session.state, session.get("Pid")) == ("running", pid)
@@ -115,8 +142,10 @@ def test_an_end_that_cannot_be_written_is_written_when_there_is_room(disk: tuple
     amux, small = disk
     session = amux.create(["sleep", "infinity"], cwd="/")
     small.refuse()
+    before = time.time()
     session.call("Kill", "s", "SIGKILL")
     until(lambda: session.get("SessionAlive") == "dead")
+    after = time.time()
     until(lambda: "cannot be written" in json.dumps(amux.journal(AMUX_SESSION=session.id)))
     assert (session.state, small.state(session)) == ("running", "running")
     small.allow()
@@ -125,6 +154,9 @@ def test_an_end_that_cannot_be_written_is_written_when_there_is_room(disk: tuple
     assert session.certificate()["signal"] == "SIGKILL"
     targets = [entry[3] for entry in session.call("History")]
     assert targets == ["created", "starting", "running", "failed"]
+    # When it happened, and not when it could be written.
+    for at in (session.call("History")[-1][0], session.certificate()["ended_usec"]):
+        assert before <= at / 1e6 <= after
 
 
 def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) -> None:
@@ -159,38 +191,97 @@ def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) ->
         assert other.certificate()["signal"] == "SIGKILL"
 
 
-PRINTER = 'n=0; while read -r word; do n=$((n+1)); echo "line $n $word"; done'
+# Says nothing until it is told which lines it shall print, and rings when it has.
+PRINTER = r'stty -echo -onlcr; while read -r first last; do seq "$first" "$last"; printf "\a"; done'
+# More than the log has room reserved for.
+MANY = 300_000
+
+
+def lines(first: int, last: int) -> str:
+    return "".join(f"{number}\n" for number in range(first, last + 1)) + "\a"
 
 
 def printing_in_vain(amux: Amux, small: Disk) -> Session:
-    """What it printed last, more than what is left of the block that its log ends in, finds no room."""
+    """Most of what it prints finds no room."""
     session = amux.create(["sh", "-c", PRINTER], cwd="/")
-    session.send("before")
-    until(lambda: "line 1 before" in small.log(session))
+    session.send("1 9")
+    until(lambda: small.log(session) == lines(1, 9))
     small.refuse()
-    session.send("x" * 6000)
-    session.send("unheard")
-    until(lambda: "unheard" in session.call("Capture", "u", 50))
+    session.send(f"10 {MANY}")
+    until(lambda: f"{MANY}" in session.call("Capture", "u", 50), timeout=60)
+    # What takes it down is at it, and finds none.
+    until(lambda: amux.machine.pids_of("sleep"))
     return session
 
 
 @pytest.mark.parametrize("disk", ["full", "full ext4"], indirect=True)
-def test_output_waits_for_room_and_the_log_says_what_is_missing(disk: tuple[Amux, Disk]) -> None:
+def test_output_waits_for_room_and_is_all_there_then(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    session = printing_in_vain(amux, small)
+    assert not small.log(session).endswith(f"{MANY}\n\a")
+    small.allow()
+    until(lambda: small.log(session).endswith(f"{MANY}\n\a"), timeout=30)
+    assert small.log(session) == lines(1, 9) + lines(10, MANY)
+    until(lambda: session.get("Attention") == "bell")
+
+
+@pytest.mark.parametrize("disk", ["full", "full ext4"], indirect=True)
+def test_what_a_session_prints_and_ends_with_on_a_full_disk_is_kept(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    session = printing_in_vain(amux, small)
+    session.call("Kill", "s", "SIGKILL")
+    until(lambda: "cannot be written" in json.dumps(amux.journal(AMUX_SESSION=session.id)))
+    small.allow()
+    session.wait_state("failed", timeout=15)
+    assert session.certificate()["last_lines"][-1] == f"{MANY}"
+    assert small.log(session) == lines(1, 9) + lines(10, MANY)
+
+
+@pytest.mark.parametrize("disk", ["quota"], indirect=True)
+def test_where_what_is_reserved_is_refused_the_log_says_what_is_missing(disk: tuple[Amux, Disk]) -> None:
+    """btrfs counts that once more as it is written."""
     amux, small = disk
     session = printing_in_vain(amux, small)
     small.allow()
-    session.send("after")
-    until(lambda: "after" in small.log(session), timeout=15)
-    assert "output is missing here" in small.log(session)
-    assert "line 1 before" in small.log(session)
+    until(lambda: small.log(session).endswith(f"{MANY}\n\a"), timeout=30)
+    assert "the disk was full, output is missing here" in small.log(session)
 
 
 @pytest.mark.parametrize("disk", ["full"], indirect=True)
-def test_a_stop_does_not_wait_for_room_for_output(disk: tuple[Amux, Disk]) -> None:
+def test_more_than_the_log_would_keep_does_not_wait_in_memory(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    amux.config.parent.mkdir(parents=True, exist_ok=True)
+    amux.config.write_text('[sessions]\nlog_cap = "4M"\n')
+    amux.manager.call("Reload")
+    session = printing_in_vain(amux, small)
+    [terminal] = {process for process in amux.machine.processes() if process.name().startswith("tmux")}
+    # 34 megabytes each time, and in the second that it takes to be seen perhaps all of them.
+    for last in range(4_000_001, 4_000_007):
+        session.send(f"1 {last}")
+        until(lambda: f"{last}" in session.call("Capture", "u", 50), timeout=60)  # noqa: B023
+    assert terminal.memory_info().rss < 100 << 20
+    small.allow()
+    until(lambda: "the disk was full, output is missing here" in small.log(session), timeout=30)
+    session.send("1 9")
+    until(lambda: small.log(session).endswith(lines(1, 9)))
+
+
+@pytest.mark.parametrize("disk", ["full", "full ext4"], indirect=True)
+def test_a_little_output_has_room_on_a_full_disk(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    session = amux.create(["sh", "-c", PRINTER], cwd="/")
+    session.send("1 9")
+    until(lambda: small.log(session) == lines(1, 9))
+    small.refuse()
+    session.send("10 9999")
+    until(lambda: small.log(session) == lines(1, 9) + lines(10, 9999))
+
+
+@pytest.mark.parametrize("disk", ["full"], indirect=True)
+def test_a_stop_does_not_wait_for_room_for_output_and_the_log_says_so(disk: tuple[Amux, Disk]) -> None:
     amux, small = disk
     session = printing_in_vain(amux, small)
-    # Its copier is at it, and finds none.
-    until(lambda: amux.machine.pids_of("sleep"))
     small.ease()
     session.call("Stop", "a{sv}", {}, timeout=20)
     assert small.state(session) == "stopped"
+    assert "the disk was full to the end, output may be missing here" in small.log(session)

@@ -178,6 +178,33 @@ def test_an_agent_that_chooses_its_conversation_is_found_out(amux: Amux, agents:
     assert found != before
 
 
+def test_one_that_chooses_its_conversation_is_followed_to_the_next(amux: Amux, agents: Agents) -> None:
+    """codex does with /new, and nobody tells; what another session in that directory writes is not its."""
+    agents.configure("codex", own=True)
+    one, two = agents.create("codex", name="one"), agents.create("codex", name="two")
+    for session, text in ((one, "apples"), (two, "pears")):
+        say(session, text)
+        until(lambda: state_on_disk(amux, session)["conversation_id"])  # noqa: B023
+    first = state_on_disk(amux, one)["conversation_id"]
+    one.send("/new")
+    until(lambda: one.log().count("remembering []") == 2)
+    say(one, "plums")
+    say(two, "grapes")
+    until(lambda: state_on_disk(amux, one)["conversation_id"] != first, timeout=20)
+    for session in (one, two):
+        session.stop()
+        session.call("Resume")
+    until(lambda: "remembering ['plums']" in one.log())
+    until(lambda: "remembering ['pears', 'grapes']" in two.log())
+    # And at its end, however soon that comes.
+    two.send("/new")
+    until(lambda: "remembering []" in two.log())
+    say(two, "figs")
+    two.stop()
+    two.call("Resume")
+    until(lambda: "remembering ['figs']" in two.log())
+
+
 def test_an_agent_that_goes_over_to_another_conversation_is_followed(amux: Amux, agents: Agents) -> None:
     """claude does with /clear, and its hook says so: the last one that it was in is resumed."""
     agents.configure(extra=("--hook", f"{amux.bindir}/amux report --hook conversation"))

@@ -1,6 +1,7 @@
 """Agents: what is started with which conversation, and how its own choice is found out."""
 
 import os
+import pty
 import subprocess
 import sys
 import uuid
@@ -117,7 +118,9 @@ def test_only_what_the_profile_names_is_reported() -> None:
     words = conversations.plan(entry(named), False).session.command
     assert words[1:3] == hooks.arguments("claude", amux_program(), ["elicitation_dialog"])
     silent = replace(BUILT_IN["claude"], attention=())
-    assert conversations.plan(entry(silent), False).session.command[1] == "--session-id"
+    words = conversations.plan(entry(silent), False).session.command
+    # Which conversation it is in is told all the same.
+    assert words[1:3] == hooks.arguments("claude", amux_program(), [])
 
 
 def command_as_given(subject: Entry) -> list[str]:
@@ -218,16 +221,68 @@ def found_of(*files: tuple[Path, str]) -> str:
             process.communicate()
 
 
+def rollout(directory: Path, written_at: int, begins: str = '{"type":"session_meta"}') -> tuple[str, Path]:
+    conversation = str(uuid.uuid4())
+    path = directory / f"rollout-2026-01-02T03-04-05-{conversation}.jsonl"
+    path.write_text(begins + "\n" if begins else "")
+    os.utime(path, (written_at, written_at))
+    return conversation, path
+
+
 def test_the_conversation_is_the_one_that_the_process_writes(tmp_path: Path) -> None:
-    mine, other = (
-        tmp_path / f"rollout-2026-01-02T03-04-05-{ID}.jsonl",
-        tmp_path / f"rollout-x-{uuid.uuid4()}.jsonl",
-    )
-    other.write_text("")
-    assert found_of((mine, "a"), (tmp_path / "log", "w")) == ID
-    assert found_of((mine, "a"), (other, "r")) == ID
+    conversation, mine = rollout(tmp_path, 100)
+    _, other = rollout(tmp_path, 200)
+    assert found_of((mine, "a"), (tmp_path / "log", "w")) == conversation
+    assert found_of((mine, "a"), (other, "r")) == conversation
     assert found_of((mine, "r")) == ""
-    assert found_of((mine, "a"), (other, "a")) == ""
+
+
+def test_of_two_that_the_process_writes_it_is_the_one_that_it_wrote_to_last(tmp_path: Path) -> None:
+    (_, earlier), (conversation, later) = rollout(tmp_path, 100), rollout(tmp_path, 200)
+    assert found_of((later, "a"), (earlier, "a")) == found_of((earlier, "a"), (later, "a")) == conversation
+    _, as_late = rollout(tmp_path, 200)
+    assert found_of((later, "a"), (as_late, "a")) == ""
+    assert found_of((later, "a"), (later, "a")) == conversation
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        '{"type":"session_meta","payload":{"source":{"subagent":"review"}}}',
+        '{"type":"session_meta","payload":{"source":"cli","thread_source":"subagent"}}',
+        # Not yet told.
+        "",
+    ],
+)
+def test_the_conversation_of_a_helper_is_not_the_one(tmp_path: Path, begins: str) -> None:
+    conversation, mine = rollout(tmp_path, 100, '{"payload":{"source":"cli","thread_source":"user"}}')
+    _, helpers = rollout(tmp_path, 200, begins)
+    assert found_of((mine, "a"), (helpers, "a")) == conversation
+    assert found_of((helpers, "a")) == ""
+
+
+def test_what_its_children_write_is_another_agents(tmp_path: Path) -> None:
+    """One that it runs itself, or one that has left its terminal and serves others too."""
+    kept = BUILT_IN["codex"].kept
+    assert kept is not None
+    (conversation, mine), (_, other) = rollout(tmp_path, 100), rollout(tmp_path, 200)
+    nested = f"""
+import pty, subprocess, sys
+own = open({str(mine)!r}, "a") if {{own}} else None
+subprocess.run([sys.executable, "-c", {WRITER!r}, {str(other)!r}, "a"], start_new_session={{leaves}})
+"""
+    for own, leaves, found in ((True, False, conversation), (False, True, "")):
+        program = nested.format(own=own, leaves=leaves)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, [sys.executable, "-c", program])
+        assert b"ready" in os.read(terminal, 100)
+        try:
+            assert conversations.find(pid, kept) == found
+        finally:
+            os.write(terminal, b"\x04")
+            os.close(terminal)
+            os.waitpid(pid, 0)
 
 
 def test_of_a_process_that_is_gone_nothing_is_found() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
+from amuxd.config import Settings
 from amuxd.errors import Internal
-from amuxd.hosts import StopRefused
+from amuxd.hosts import Alive, Finding, Home, StopRefused
 from amuxd.hosts.local import LocalHost
+from amuxd.reconcile import sweep
 from amuxd.records import Certificate
 from amuxd.registry import Entry
 from amuxd.states import Liveness, State
+from amuxd.workspaces.orphans import orphan
 
 DEAF = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
 
@@ -63,6 +66,75 @@ def test_one_that_could_not_be_stopped_ends_later(tmp_path: Path) -> None:
         os.kill(entry.home.command.pid, signal.SIGINT)
         assert (await certified(world, entry)).end.signal == "SIGINT"
         assert entry.session_alive is Liveness.DEAD
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("command", [["sleep", "1000"], DEAF])
+def test_an_orphan_that_leaves_something_behind(tmp_path: Path, command: list[str]) -> None:
+    async def story(world: World) -> None:
+        world.runs.configure(Settings(stop_grace=5 if command is not DEAF else 0.1))
+        entry = await world.create(None, *command)
+        await world.runs.start(entry)
+        if command is DEAF:
+            await world.until(lambda: entry.activity_at)
+        world.host.failing["tear_down"] = StopRefused("its unit does not end (timeout)")
+        await orphan(world.runs, entry, "/gone")
+        certificate = await certified(world, entry)
+        assert (entry.state.state, entry.session_alive) == (State.ORPHANED, Liveness.DEAD)
+        assert certificate.end.signal == ("SIGKILL" if command is DEAF else "SIGTERM")
+        assert certificate.reason == "its directory /gone was deleted"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_an_orphan_that_could_not_be_ended_is_certified_when_it_ends(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        world.host.failing["ask_to_end"] = OSError("no")
+        await orphan(world.runs, entry, "/gone")
+        assert entry.settling
+        await entry.settling
+        assert (entry.state.state, entry.session_alive) == (State.ORPHANED, Liveness.ALIVE)
+        assert entry.certificate
+        assert not entry.certificate.complete
+        assert entry.home is not None
+        os.kill(entry.home.command.pid, signal.SIGINT)
+        assert (await certified(world, entry)).end.signal == "SIGINT"
+        assert entry.session_alive is Liveness.DEAD
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_an_orphan_that_cannot_be_looked_at_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        home = entry.home
+        assert home
+        await world.runs.suspend("amuxd was stopped")
+        world.runs.homes.leave(entry)
+
+        # As the next amuxd, in which the one before this left it.
+        async def refuse(*_: object) -> Finding:
+            raise OSError(24, "Too many open files")
+
+        async def found(*_: object) -> Finding:
+            pid = home.command.pid
+            return Alive(Home(home.command, home.server, os.pidfd_open(pid), os.pidfd_open(os.getpid())))
+
+        monkeypatch.setattr(world.host, "find", refuse)
+        await orphan(world.runs, entry, "/gone")
+        await world.until(lambda: entry.looked_in_vain)
+        assert entry.session_alive is Liveness.UNKNOWN
+        assert entry.certificate
+        assert not entry.certificate.complete
+        monkeypatch.setattr(world.host, "find", found)
+        await sweep(world.runs)
+        assert (await certified(world, entry)).end.signal == "SIGTERM"
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -52,7 +52,8 @@ def test_claude_reports_the_calls_that_are_wanted_and_always_what_is_none(
 @pytest.mark.parametrize(
     ("attention", "keys", "shown"),
     [
-        (["turn"], ["notify"], []),
+        ([], ["tui"], []),
+        (["turn"], ["notify", "tui"], []),
         (["question"], ["tui"], ["plan-mode-prompt", "user-input-requested", "async-question"]),
         (["approval-requested", "turn"], ["notify", "tui"], ["approval-requested"]),
     ],

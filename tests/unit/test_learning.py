@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from standin_host import World, in_world
 
-from amuxd import conversations
+from amuxd import conversations, learning
 from amuxd.agents import Agent, Kept
 from amuxd.events import Events
 from amuxd.learning import Learning
 from amuxd.registry import Entry
+from amuxd.states import State
 from amuxd.store import Known
 
 # It chooses its conversation itself, and can be parked without it.
@@ -80,31 +81,32 @@ def test_what_is_found_late_is_of_the_run_that_was_looked_at(
 
 
 @pytest.mark.parametrize(
-    ("known", "told", "written", "belongs"),
+    ("known", "told", "found", "belongs"),
     [
-        ("ours", "ours", set(), True),
-        ("ours", "ours", {"another"}, True),
-        ("ours", "a-title", {"ours"}, False),
-        ("", "a-title", {"ours"}, False),
-        ("", "ours", {"ours"}, True),
-        # One that a helper of the agent has.
-        ("ours", "helper", {"ours", "helper"}, False),
+        ("ours", "ours", "", True),
+        ("ours", "ours", "another", True),
+        # Or one that a helper of the agent has.
+        ("ours", "a-title", "ours", False),
+        ("", "a-title", "ours", False),
+        ("", "ours", "ours", True),
         # The person has begun another one.
-        ("ours", "new", {"new"}, True),
+        ("ours", "new", "new", True),
         # Nothing can be seen of what it keeps: better told once too often.
-        ("ours", "another", set(), True),
-        ("", "another", set(), True),
+        ("ours", "another", "", True),
+        ("", "another", "", True),
     ],
 )
 def test_whether_a_session_is_in_a_conversation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str, told: str, written: set[str], belongs: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str, told: str, found: str, belongs: bool
 ) -> None:
     async def story(world: World) -> None:
         entry = await world.start(CHOOSER)
         learning = Learning(world.supervisor)
         assert await learning.learn(entry, known, 1)
-        monkeypatch.setattr(conversations, "written", lambda *_: written)
+        monkeypatch.setattr(conversations, "find", lambda *_: found)
         assert await learning.is_in(entry, told) == belongs
+        # And is followed there at once.
+        assert entry.state.conversation_id == (known if told == known else found or known)
 
     asyncio.run(in_world(tmp_path, story))
 
@@ -116,7 +118,7 @@ def test_what_an_agent_says_of_a_conversation_of_its_own_is_no_news(
         entry = await world.start(CHOOSER)
         events = Events(world.runs)
         await events.listen(tmp_path / "socket")
-        monkeypatch.setattr(conversations, "written", lambda *_: {"ours"})
+        monkeypatch.setattr(conversations, "find", lambda *_: "ours")
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
         report = {"type": "session.report", "sessionId": entry.id, "kind": "turn"}
         report["token"] = world.store.token(entry.id, 1)
@@ -146,5 +148,54 @@ def test_a_report_is_of_the_run_whose_token_it_has(tmp_path: Path, kind: str) ->
         assert (entry.state.run, entry.state.conversation_id, entry.state.attention) == (2, "", "")
         writer.close()
         events.close()
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+async def suspended(world: World, entry: Entry) -> None:
+    await world.runs.suspend("amuxd was stopped")
+
+
+async def looked_at_again(world: World, entry: Entry) -> None:
+    Learning(world.supervisor).printed(entry)
+    await world.until(lambda: entry.state.conversation_id == "another")
+
+
+@pytest.mark.parametrize("then", [stopped, suspended, looked_at_again])
+def test_one_that_goes_over_to_another_conversation_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Meanwhile
+) -> None:
+    monkeypatch.setattr(learning, "LOOK_AGAIN", 0.01 if then is looked_at_again else 1000)
+
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        monkeypatch.setattr(conversations, "find", lambda *_: "one")
+        Learning(world.supervisor).printed(entry)
+        await world.until(lambda: entry.state.conversation_id == "one")
+        monkeypatch.setattr(conversations, "find", lambda *_: "another")
+        await then(world, entry)
+        known = world.store.load(entry.id)
+        assert isinstance(known, Known)
+        assert entry.state.conversation_id == known.state.conversation_id == "another"
+        # What is not certain changes nothing.
+        monkeypatch.setattr(conversations, "find", lambda *_: "")
+        await world.runs.homes.learn_last(entry)
+        assert entry.state.conversation_id == "another"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_an_agent_whose_files_do_not_answer_is_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "LAST_DEADLINE", 0.01)
+
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        find = Slow("")
+        monkeypatch.setattr(conversations, "find", find)
+        await world.runs.stop(entry, 1)
+        find.go_on.set()
+        assert entry.state.state is State.STOPPED
 
     asyncio.run(in_world(tmp_path, story))
