@@ -108,8 +108,8 @@ def test_a_title_that_blinks_is_no_answer(amux: Amux, events: Events) -> None:
     until(lambda: int(log.with_name("heard").read_text()) == log.stat().st_size)
     assert session.get("Attention") == "permission"
     amux.stop()
-    go_on(amux)
     size = log.stat().st_size
+    go_on(amux)
     until(lambda: log.stat().st_size > size)
     amux.start()
     until(lambda: int(log.with_name("heard").read_text()) == log.stat().st_size)

@@ -85,7 +85,7 @@ def test_what_is_held_goes_on_to_be_stopped_as_any_other(amux_everywhere: Amux, 
     session = amux.create(OBEDIENT)
     ready(session)
     hold(amux, session, held)
-    session.stop(timeout=10)
+    session.stop()
     assert session.get("Reason") == "stopped; exited with code 5"
     assert session.certificate()["last_lines"] == ["ready", "asked"]
     assert_nothing_is_left(amux, session)
@@ -101,7 +101,7 @@ def test_what_ends_while_it_is_held_has_all_of_its_output(amux_everywhere: Amux,
     session.wait_state("failed")
     assert session.get("Reason") == "killed by SIGKILL"
     assert session.certificate()["last_lines"] == ["ready"]
-    session.remove(timeout=10)
+    session.remove()
 
 
 def test_what_is_frozen_is_not_idle_and_cannot_be_attached_to(amux_everywhere: Amux) -> None:

@@ -1,9 +1,7 @@
 """Sessions side by side on one repository, on real git, tmux and systemd."""
 
 import json
-import os
 import re
-import signal
 import socket
 import stat
 import subprocess
@@ -11,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -471,17 +470,24 @@ def served(tmp_path: Path) -> Iterator[str]:
     there = repository(tmp_path / "served/code")
     for setting in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
         git(there, "config", setting, "true")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    serve = ["git", "daemon", "--export-all", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}"]
-    server = subprocess.Popen([*serve, f"--base-path={there.parent}", str(there.parent)], process_group=0)
-    address = f"git://127.0.0.1:{port}/code"
-    try:
-        until(lambda: git(tmp_path, "ls-remote", address, check=False))
-        yield address
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    serve = ["git", "daemon", "--inetd", "--export-all", f"--base-path={there.parent}", str(there.parent)]
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            subprocess.run(serve, stdin=connection, stdout=connection, check=False)
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                pool.submit(answer, listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        pool.submit(listen)
+        try:
+            yield f"git://127.0.0.1:{listener.getsockname()[1]}/code"
+        finally:
+            # Whoever waits in accept hears of this, and not of the end of the descriptor.
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_what_a_partial_clone_lacks_is_fetched(amux: Amux, served: str, tmp_path: Path) -> None:
