@@ -6,12 +6,14 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 ORDINARY = 30.0
 # Checking out the files of a large repository.
 LONG = 100.0
+# For what is to end because amuxd ends.
+PATIENCE = 2.0
 
 # The umask that amuxd was started with, which is the user's own.
 INHERITED = -1
@@ -94,13 +96,17 @@ def programs_in(search_path: str) -> dict[str, str]:
     return {"PATH": f"{search_path}:{os.environ.get('PATH', os.defpath)}"} if search_path else {}
 
 
-def stop(patience: float = 2.0) -> None:
+def stop(patience: float = PATIENCE) -> None:
     """What is at work is asked to end, later killed, and nothing begins any more. Does not wait."""
     _stopping.set()
     with _changed:
-        for process in _at_work:
-            # git takes its locks away then, and what it had half made.
-            _signal(process, signal.SIGTERM)
+        _end(_at_work, patience)
+
+
+def _end(processes: Iterable[subprocess.Popen[str]], patience: float) -> None:
+    for process in processes:
+        # git takes its locks away then, and what it had half made.
+        _signal(process, signal.SIGTERM)
     threading.Thread(target=_kill_the_rest, args=(patience,), daemon=True, name="end git").start()
 
 
@@ -116,7 +122,8 @@ def _known(process: subprocess.Popen[str]) -> Iterator[None]:
     with _changed:
         _at_work.add(process)
         if _stopping.is_set():
-            _signal(process, signal.SIGTERM)
+            # It had begun, and nobody knew of it yet.
+            _end([process], PATIENCE)
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """A person's own terminal while it is lent to a session, and after it, however that ended."""
 
+import contextlib
 import json
 import re
 import signal
@@ -47,12 +48,14 @@ def kill_unit(session: Session) -> None:
 
 
 def process_of(session: Session, *last_words: str) -> psutil.Process:
-    [found] = [
-        process
-        for process in session.amux.machine.processes()
-        if process.cmdline()[-len(last_words) :] == list(last_words)
-    ]
-    return found
+    found = []
+    for process in session.amux.machine.processes():
+        # Another one may go away while it is looked at.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.cmdline()[-len(last_words) :] == list(last_words):
+                found.append(process)
+    [process] = found
+    return process
 
 
 @pytest.mark.parametrize("strike", [kill_terminal_server, kill_unit])

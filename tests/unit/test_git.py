@@ -1,10 +1,12 @@
 """git that is ended because amuxd ends."""
 
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.repositories import repository
@@ -45,6 +47,22 @@ def test_what_does_not_listen_is_killed(repo: Path) -> None:
             working.result(timeout=20)
     assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
     assert time.monotonic() - began >= 0.2
+
+
+def test_what_has_just_begun_is_killed_as_well(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = subprocess.Popen
+
+    def begin_as_it_is_stopped(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+        process = begin(*arguments, **options)
+        until((repo / "begun").exists)
+        git_module.stop()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", begin_as_it_is_stopped)
+    script = "trap '' TERM; sleep 1000 & touch begun; wait"
+    with pytest.raises(GitFailed) as failed:
+        git(repo, "-c", f"alias.work=!{script}", "work", deadline=20)
+    assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
 
 
 def test_nothing_begins_any_more(repo: Path) -> None:
