@@ -224,6 +224,14 @@ class Machine:
                 continue
         return found
 
+    def command_lines(self) -> dict[int, list[str]]:
+        """Of each, by the number that it has outside; one that goes away meanwhile is none."""
+        found = {}
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[int(process.pid)] = list(process.cmdline())
+        return found
+
     def pids_of(self, name: str) -> set[int]:
         found = set()
         for process in self.processes():

@@ -1,6 +1,5 @@
 """A person's own terminal while it is lent to a session, and after it, however that ended."""
 
-import contextlib
 import json
 import re
 import signal
@@ -48,14 +47,9 @@ def kill_unit(session: Session) -> None:
 
 
 def process_of(session: Session, *last_words: str) -> psutil.Process:
-    found = []
-    for process in session.amux.machine.processes():
-        # Another one may go away while it is looked at.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.cmdline()[-len(last_words) :] == list(last_words):
-                found.append(process)
-    [process] = found
-    return process
+    lines = session.amux.machine.command_lines()
+    [pid] = [pid for pid, words in lines.items() if words[-len(last_words) :] == list(last_words)]
+    return psutil.Process(pid)
 
 
 @pytest.mark.parametrize("strike", [kill_terminal_server, kill_unit])

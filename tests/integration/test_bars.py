@@ -232,9 +232,9 @@ def test_watch_repeats_nothing_that_it_has_found_already(amux: Amux, follow: Any
 
 
 def _pid_of(amux: Amux, word: str) -> int:
-    for process in amux.machine.processes():
-        if word in process.cmdline():
-            status = Path(f"/proc/{process.pid}/status").read_text()
+    for pid, words in amux.machine.command_lines().items():
+        if word in words:
+            status = Path(f"/proc/{pid}/status").read_text()
             return int(re.search(r"^NSpid:.*\s(\d+)$", status, re.MULTILINE)[1])  # type: ignore[index]
     raise ProcessLookupError(word)
 

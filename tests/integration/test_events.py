@@ -75,9 +75,7 @@ def test_without_systemd_amuxd_makes_the_socket(embedded: Embedded) -> None:
 def test_a_leftover_of_an_amuxd_that_was_killed_is_no_obstacle(embedded: Embedded) -> None:
     embedded.cli("ls")
     path = path_of(embedded)
-    daemon = next(p for p in embedded.machine.processes() if "amuxd" in p.cmdline()[-1])
-    daemon.kill()
-    daemon.wait(10)
+    embedded.machine.kill(int((embedded.state / "amuxd.lock").read_text()))
     assert path.exists()
     embedded.cli("ls")
     with connect(embedded) as lines:

@@ -276,14 +276,7 @@ def test_a_stop_keeps_its_deadline_over_a_restart(
 
 
 def commands(amux: Client, line: str) -> list[int]:
-    found = []
-    for process in amux.machine.processes():
-        try:
-            if " ".join(process.cmdline()) == line:
-                found.append(process.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    return [pid for pid, words in amux.machine.command_lines().items() if " ".join(words) == line]
 
 
 def test_one_that_nobody_suspended_and_whose_end_nobody_saw_has_failed(amux: Amux) -> None:

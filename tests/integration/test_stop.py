@@ -41,7 +41,7 @@ def members(amux: Client, session: Session) -> Iterator[psutil.Process]:
 
 
 def assert_nothing_is_left(amux: Client, session: Session) -> None:
-    assert [process.cmdline() for process in members(amux, session)] == []
+    assert list(members(amux, session)) == []
     assert list(amux.machine.outside(amux.runtime / "tmux").glob(f"{session.id}*")) == []
     assert not amux.machine.outside(amux.runtime / "gates" / session.id).exists()
     if isinstance(amux, Amux):
@@ -157,15 +157,8 @@ sleep 2000
 
 
 def sleepers(amux: Client) -> list[str]:
-    found = []
-    for process in amux.machine.processes():
-        try:
-            line = process.cmdline()
-        except psutil.NoSuchProcess:
-            continue
-        if line[:1] == ["sleep"] and line[1].startswith("200"):
-            found.append(line[1])
-    return sorted(found)
+    lines = amux.machine.command_lines().values()
+    return sorted(line[1] for line in lines if line[:1] == ["sleep"] and line[1].startswith("200"))
 
 
 def test_no_child_outlives_a_stop(amux_everywhere: Amux) -> None:

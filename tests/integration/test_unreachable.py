@@ -213,7 +213,7 @@ def test_of_two_that_start_an_amuxd_at_once_the_late_one_takes_its_bus_away(
     assert refused.stderr.endswith(f"reach it with XDG_RUNTIME_DIR={embedded.runtime.parent}\n")
 
     def buses() -> list[str]:
-        return [" ".join(process.cmdline()) for process in embedded.machine.processes()]
+        return [" ".join(words) for words in embedded.machine.command_lines().values()]
 
     until(lambda: not any(elsewhere["XDG_RUNTIME_DIR"] in command for command in buses()))
     assert embedded.cli("ls").returncode == 0
