@@ -15,7 +15,7 @@ from pathlib import Path
 
 import sdnotify
 
-from amuxd import __version__, comeback, config, git, paths, processes, reconcile
+from amuxd import __version__, comeback, config, git, inotify, paths, processes, reconcile
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.messages import DBUS, DBUS_PATH
 from amuxd.bus.objects import (
@@ -84,6 +84,9 @@ def main() -> None:
         asyncio.run(Daemon(log).run())
     except (NeedsPerson, paths.Unsafe) as error:
         logger.error("%s", error)
+        raise SystemExit(NEEDS_PERSON) from None
+    except inotify.UsedUp as error:
+        logger.error("%s", error.strerror)
         raise SystemExit(NEEDS_PERSON) from None
     except CannotServe as error:
         logger.error("%s", error)
@@ -281,7 +284,7 @@ async def _become_sole_keeper(state: Path, bus: Bus) -> int:
         if time.monotonic() > deadline:
             raise CannotServe(f"another amuxd (pid {pid}) looks after {state}")
         await asyncio.sleep(0.05)
-    # Who holds it is for a message only: on a disk that refuses it, sessions are looked after all the same.
+    # Who holds it is for others: on a disk that refuses it, sessions are looked after all the same.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
     return fd

@@ -32,9 +32,17 @@ class Event:
     name: str
 
 
+class UsedUp(OSError):
+    """The user's other programs have all that the kernel gives one user."""
+
+
 class Inotify:
     def __init__(self) -> None:
-        self.fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        try:
+            self.fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as error:
+            hint = "sysctl fs.inotify.max_user_instances allows more"
+            raise UsedUp(error.errno, f"no file can be watched: {error.strerror} ({hint})") from error
 
     def add(self, path: Path, mask: int) -> int:
         return _checked(_libc.inotify_add_watch(self.fd, os.fsencode(path), ctypes.c_uint32(mask)))

@@ -136,6 +136,16 @@ def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
     assert embedded.cli("ls").returncode == 0
 
 
+def test_where_the_user_may_watch_no_more_files(embedded: Embedded) -> None:
+    """A user's limit holds in each namespace: here there are none for anybody, and nobody else is touched."""
+    limited = ["unshare", "-Ur", "sh", "-c", 'echo 0 >/proc/sys/user/max_inotify_instances; exec "$@"', "sh"]
+    amux = [*limited, str(embedded.bindir / "amux"), "ls"]
+    refused = embedded.machine.run(amux, env=embedded.environment, check=False)
+    assert refused.returncode == 5
+    assert "it last said: no file can be watched: Too many open files (sysctl " in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_why_it_cannot_even_be_loaded_without_systemd(embedded: Embedded, tmp_path: Path) -> None:
     (tmp_path / "sdnotify.py").write_text("raise ImportError('this one is broken')\n")
     # What an amuxd said that could start is not taken for the reason.
