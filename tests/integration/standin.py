@@ -158,9 +158,11 @@ class Standin:
 
     def move(self, session: dict[str, Any], new: str, reason: str, **changes: Any) -> None:
         old = session["State"]
-        session.update(changes, State=new, Reason=reason, StateChangedUSec=now())
+        # As amuxd's are: one moment for both, and later than the one before.
+        at = max(now(), session["StateChangedUSec"] + 1)
+        session.update(changes, State=new, Reason=reason, StateChangedUSec=at)
         key, run = session["Id"], session["Run"]
-        self.history.setdefault(key, []).append([now(), run, old, new, reason, "standin"])
+        self.history.setdefault(key, []).append([at, run, old, new, reason, "standin"])
         self.save()
         self.emit("SessionStateChanged", "osssssu", path_of(key), key, session["Name"], old, new, reason, run)
         if new in ("completed", "failed", "stopped") and session["StartedUSec"]:

@@ -62,14 +62,19 @@ def test_wait_for_one_that_the_user_ended(build: Stand, verb: str, code: int) ->
     assert build.amux("wait", "build")[0] == code
 
 
-def test_watch_tells_each_event_once_across_a_restart(build: Stand) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_watch_tells_each_event_once_across_a_restart(build: Stand, is_late: bool) -> None:
+    """It listens again before there is anything new, or finds out afterwards."""
     watching = build.begin("watch", "--json")
     watching.until('"event": "session".*\n')
     build.tell("Attention", "sss", "s001", "permission", "may I?")
     watching.until('"event": "attention".*"permission".*\n')
+    if is_late:
+        watching.process.send_signal(signal.SIGSTOP)
     build.stop()
     build.start()
     build.tell("Exit", "sis", "s001", 1, "")
+    watching.process.send_signal(signal.SIGCONT)
     lines = [json.loads(line) for line in watching.until('"exited".*\n').splitlines()]
     assert [(line["event"], line["id"]) for line in lines] == [("state", "s001"), ("exited", "s001")]
     assert (lines[0]["old"], lines[0]["new"], lines[0]["reason"]) == (
