@@ -23,9 +23,17 @@ def bin_directory() -> Path:
 
 
 @pytest.fixture
-def environment(amux: Amux, bin_directory: Path) -> dict[str, str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A test's own: the machine's, which tests share, has what the same agent kept for another."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def environment(home: Path, bin_directory: Path) -> dict[str, str]:
     return {
-        "HOME": str(amux.machine.home),
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_STATE_HOME": str(home / ".local/state"),
         "PATH": f"{bin_directory}:/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
         # What they would wake on the desktop's bus is no part of the session.
@@ -101,7 +109,7 @@ def test_claude_to_whom_nothing_was_said_is_begun_again_with_its_id(
 
 
 def test_codex_is_known_by_the_file_that_it_writes(
-    amux: Amux, environment: dict[str, str], repository: str
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
     nowhere = '{name="nowhere",base_url="http://127.0.0.1:9",wire_api="responses",requires_openai_auth=false}'
     provider = ["-c", 'model_provider="nowhere"', "-c", f"model_providers.nowhere={nowhere}"]
@@ -109,18 +117,18 @@ def test_codex_is_known_by_the_file_that_it_writes(
         amux.create([*provider, "exec", "hi"], agent="codex", env=environment, cwd=repository) for _ in "12"
     ]
     found = [until(lambda: state_on_disk(amux, s)["conversation_id"], 30) for s in sessions]  # noqa: B023
-    written = (amux.machine.home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
+    written = (home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
     assert {path.stem[-36:] for path in written} == set(found)
     assert len(set(found)) == 2
 
 
 def test_codex_asks_for_permission_until_it_is_answered(
-    amux: Amux, environment: dict[str, str], repository: str
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
     """The model is a stand-in; what codex makes of it is real, and that its title blinks while it waits."""
-    (amux.machine.home / ".codex").mkdir(exist_ok=True)
+    (home / ".codex").mkdir()
     trusted = f'[projects."{repository}"]\ntrust_level = "trusted"\n'
-    (amux.machine.home / ".codex/config.toml").write_text(trusted)
+    (home / ".codex/config.toml").write_text(trusted)
     wish = {"cmd": "echo h''ello", "sandbox_permissions": "require_escalated", "justification": "may I?"}
     with model.openai("exec_command", wish) as address, amux.events() as events:
         provider = f'{{name="stand-in",base_url="{address}",wire_api="responses"}}'
@@ -148,11 +156,11 @@ def test_codex_asks_for_permission_until_it_is_answered(
 
 @pytest.mark.parametrize("attention", [None, []])
 def test_codex_is_followed_into_a_new_conversation(
-    amux: Amux, environment: dict[str, str], repository: str, attention: list[str] | None
+    amux: Amux, home: Path, environment: dict[str, str], repository: str, attention: list[str] | None
 ) -> None:
     """And to nobody else's in the same directory: each does its own work, in its own session."""
-    settings = amux.machine.home / ".codex/config.toml"
-    settings.parent.mkdir(exist_ok=True)
+    settings = home / ".codex/config.toml"
+    settings.parent.mkdir()
     if attention is not None:
         agents = Agents(amux)
         agents.write(f"[agents.codex]\nattention = {attention}\n")
@@ -195,7 +203,7 @@ def test_codex_is_followed_into_a_new_conversation(
         asks(one, "about plums")
         until(lambda: written("plums") and learnt(one) == written("plums"), timeout=60)
         assert learnt(two) == written("pears") != written("plums")
-        assert not [p for p in amux.machine.processes() if "app-server" in p.cmdline()]
+        assert not [line for line in amux.machine.command_lines().values() if "app-server" in line]
         for session, text in ((one, "plums"), (two, "pears")):
             session.stop(timeout=60)
             session.call("Resume", timeout=60)
@@ -221,13 +229,13 @@ def test_claude_goes_on_with_what_it_has_kept(
 
 
 def test_claude_is_followed_into_the_conversation_that_clear_begins(
-    amux: Amux, environment: dict[str, str], repository: str
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
     """Nobody answers, for there is no login; but its hooks and the files that it keeps are the real ones."""
     settled = {"hasCompletedOnboarding": True, "theme": "dark"}
     settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
     settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
-    (amux.machine.home / ".claude.json").write_text(json.dumps(settled))
+    (home / ".claude.json").write_text(json.dumps(settled))
     environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
     session = amux.create([], agent="claude", env=environment, cwd=repository)
@@ -247,12 +255,12 @@ def test_claude_is_followed_into_the_conversation_that_clear_begins(
 
 
 def test_opencode_with_the_plugin_is_resumed(
-    amux: Amux, environment: dict[str, str], repository: str
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
     nowhere = {"npm": "@ai-sdk/openai-compatible", "models": {"m": {}}}
     nowhere["options"] = {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "none"}
     settings = {"provider": {"nowhere": nowhere}, "model": "nowhere/m", "autoupdate": False}
-    configuration = amux.machine.home / ".config/opencode"
+    configuration = home / ".config/opencode"
     (configuration / "plugin").mkdir(parents=True)
     (configuration / "opencode.json").write_text(json.dumps(settings))
     plugin = hooks.by_hand("opencode", str(amux.bindir / "amux"))
@@ -280,9 +288,15 @@ def test_opencode_with_the_plugin_is_resumed(
     ],
 )
 def test_their_failure_without_a_login_is_told_as_it_is(
-    amux: Amux, environment: dict[str, str], agent: str, arguments: list[str], code: int, says: str
+    amux: Amux,
+    home: Path,
+    environment: dict[str, str],
+    agent: str,
+    arguments: list[str],
+    code: int,
+    says: str,
 ) -> None:
-    session = amux.create(arguments, agent=agent, env=environment, cwd=str(amux.machine.home))
+    session = amux.create(arguments, agent=agent, env=environment, cwd=str(home))
     session.wait_state("failed", timeout=60)
     assert session.get("ExitCode") == code
     assert says in " ".join(session.certificate()["last_lines"]).lower()
