@@ -23,11 +23,13 @@ class Kept:
     """Where the agent keeps a conversation, once there is something to keep.
 
     Below what the variable names or, where it is not set, the directory in the user's home.
+    message: what is in each line that holds one, where the agent may make the file before anything was said.
     """
 
     variable: str
     directory: str
     pattern: str
+    message: bytes = b""
 
     def written_for(self, conversation: str) -> str:
         return self.pattern.format(conversation=conversation)
@@ -103,7 +105,7 @@ BUILT_IN: Mapping[str, Agent] = {
             # Not --continue: with two sessions in a directory that is the other one's conversation.
             resume=("claude", "--resume", CONVERSATION),
             attention=("permission", "question", "turn"),
-            kept=Kept("CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl"),
+            kept=Kept("CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", b'"uuid":"'),
         ),
         Agent(
             "codex",

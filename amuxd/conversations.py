@@ -35,9 +35,15 @@ def plan(entry: Entry, resuming: bool) -> Plan:
     template = agent.start
     if resuming:
         conversation = entry.state.conversation_id
-        # Where nothing was said yet there is nothing to continue but the id that was promised to it.
-        if not agent.takes_our_id or _has_begun(agent.kept, conversation, environment):
+        if not agent.takes_our_id or agent.kept is None:
             template = agent.resume
+        # Where nothing was said yet there is nothing to continue but the id that was promised to it.
+        elif files := _kept_of(agent.kept, conversation, environment):
+            if any(_has_message(file, agent.kept.message) for file in files):
+                template = agent.resume
+            else:
+                # And that the agent does not take for another one, once there is a file.
+                conversation = str(uuid.uuid4())
     else:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
     program, *words = fill(template, _filling(session, conversation, environment))
@@ -64,12 +70,19 @@ def _filling(session: Session, conversation: str, environment: dict[str, str]) -
     return Filling(conversation, session.id, session.name, session.directory, shell)
 
 
-def _has_begun(kept: Kept | None, conversation: str, environment: dict[str, str]) -> bool:
-    if kept is None:
-        return True
+def _kept_of(kept: Kept, conversation: str, environment: dict[str, str]) -> list[Path]:
     home = Path(environment.get("HOME") or Path.home())
     base = Path(environment.get(kept.variable) or home / kept.directory)
-    return any(base.glob(kept.written_for(conversation)))
+    return list(base.glob(kept.written_for(conversation)))
+
+
+def _has_message(path: Path, message: bytes) -> bool:
+    """A file that cannot be read is the agent's to complain of."""
+    try:
+        with path.open("rb") as file:
+            return any(message in line for line in file)
+    except OSError:
+        return True
 
 
 def is_to_be_found(entry: Entry) -> bool:

@@ -104,15 +104,15 @@ class Parking:
         log = self._runs.supervisor.store.log(entry.id, entry.state.run)
         before = await asyncio.to_thread(size_of, log)
         try:
-            home, _ = await self._runs.launch(entry, resuming=True)
+            home, conversation = await self._runs.launch(entry, resuming=True)
         except (LaunchRefused, OSError, StoreError) as error:
             await self._runs.homes.tear_down(entry)
             raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
         begun = {"command": home.command, "server": home.server, "memory_kills": home.memory_kills}
-        begun |= {"not_enforced": home.not_enforced}
+        begun |= {"not_enforced": home.not_enforced, "conversation_id": conversation}
         try:
             await self._runs.supervisor.amend(
-                entry, *_PROPERTIES, parked=False, parked_at=0, resuming=True, **begun
+                entry, *_PROPERTIES, "Command", parked=False, parked_at=0, resuming=True, **begun
             )
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.

@@ -94,17 +94,30 @@ def test_they_start_and_show_that_nobody_is_logged_in(
     assert session.state == "stopped"
 
 
-def test_claude_to_whom_nothing_was_said_is_begun_again_with_its_id(
-    amux: Amux, environment: dict[str, str], repository: str
+def kept_by_claude(home: Path, repository: str, conversation: str) -> Path:
+    return home / ".claude/projects" / re.sub("[^0-9A-Za-z]", "-", repository) / f"{conversation}.jsonl"
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+def test_claude_to_whom_nothing_was_said_is_begun_again(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str, has_file: bool
 ) -> None:
+    """With its id; or with another, where it has made a file already: that it neither takes up nor begins."""
+    greeting = r"Welcome|theme|Claude Code"
     session = amux.create([], agent="claude", env=environment, cwd=repository)
     until(lambda: session.call("Capture", "u", 0), timeout=30)
-    before = command_line(amux, session)
+    before = state_on_disk(amux, session)["conversation_id"]
     session.call("Park", timeout=60)
+    if has_file:
+        file = kept_by_claude(home, repository, before)
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"type": "mode", "mode": "normal", "sessionId": before}) + "\n")
     session.call("AttachCommand", timeout=60)
+    now = state_on_disk(amux, session)["conversation_id"]
+    assert (now == before) == (not has_file)
     # Its process is a launcher first.
-    until(lambda: command_line(amux, session) == before)
-    until(lambda: re.search(r"Welcome|theme|Claude Code", session.call("Capture", "u", 0)), timeout=30)
+    until(lambda: command_line(amux, session)[-2:] == ["--session-id", now])
+    until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=30)
     assert session.state == "running"
 
 
@@ -246,12 +259,16 @@ def test_claude_is_followed_into_the_conversation_that_clear_begins(
     session.send("")
     until(lambda: state_on_disk(amux, session)["conversation_id"] != first, timeout=30)
     second = state_on_disk(amux, session)["conversation_id"]
+    session.send("about apples", enter=False)
+    until(lambda: "about apples" in session.call("Capture", "u", 0), timeout=30)
+    session.send("")
+    kept = kept_by_claude(home, repository, second)
+    until(lambda: kept.exists() and "about apples" in kept.read_text(), timeout=30)
     session.stop(timeout=60)
     session.call("Resume")
     assert session.get("Command")[-1] == second
-    until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
-    assert second in command_line(amux, session)
-    assert first not in command_line(amux, session)
+    until(lambda: "about apples" in session.call("Capture", "u", 0), timeout=60)
+    assert command_line(amux, session)[-2:] == ["--resume", second]
 
 
 def test_opencode_with_the_plugin_is_resumed(

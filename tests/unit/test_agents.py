@@ -84,13 +84,40 @@ def test_a_conversation_that_has_begun_goes_on(
     tmp_path: Path, name: str, variable: str, value: str, file: str
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
-    (tmp_path / file).write_text("{}\n")
+    (tmp_path / file).write_text('{"type":"mode"}\n{"parentUuid":null,"uuid":"1","message":{}}\n')
     environment = {"HOME": str(tmp_path)} | ({variable: str(tmp_path / value)} if variable else {})
     subject = entry(BUILT_IN[name], ID)
     subject.session = replace(subject.session, environment=environment)
     assert command(subject, True)[:3] == [name, "--resume", ID]
     subject.state = replace(subject.state, conversation_id=str(uuid.uuid4()))
     assert command(subject, True)[:2] == [name, "--session-id"]
+
+
+def of_claude(home: Path, text: str) -> tuple[Entry, Path]:
+    """With this in the file of its conversation."""
+    file = home / f".claude/projects/-work/{ID}.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    subject = entry(BUILT_IN["claude"], ID)
+    subject.session = replace(subject.session, environment={"HOME": str(home)})
+    return subject, file
+
+
+@pytest.mark.parametrize("text", ["", f'{{"type":"mode","mode":"normal","sessionId":"{ID}"}}\n'])
+def test_a_conversation_in_whose_file_nothing_was_said_is_begun_as_another(tmp_path: Path, text: str) -> None:
+    """claude continues no such file, and begins no conversation whose file is there."""
+    subject, file = of_claude(tmp_path, text)
+    plan = conversations.plan(subject, True)
+    assert plan.conversation != ID
+    assert plan.session.command[-4:] == ["--session-id", plan.conversation, "--model", "x"]
+    assert file.read_text() == text
+
+
+def test_what_is_said_in_a_file_that_cannot_be_read_is_not_given_up(tmp_path: Path) -> None:
+    subject, file = of_claude(tmp_path, "")
+    file.unlink()
+    file.mkdir()
+    assert command(subject, True)[:3] == ["claude", "--resume", ID]
 
 
 def test_a_wrapper_is_not_given_what_only_the_agent_understands() -> None:
