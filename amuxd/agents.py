@@ -73,6 +73,12 @@ class Agent:
         return ""
 
 
+def why_unknown(name: str, configuration_error: str) -> str:
+    if configuration_error:
+        return f"agent {name!r} is not known while the configuration is wrong: {configuration_error}"
+    return f"there is no agent {name!r} any more"
+
+
 def program_of(word: str) -> str:
     """What a command runs, wherever that lies: hooks and files are of it, however the profile is called."""
     return word.rpartition("/")[2]

@@ -2,7 +2,7 @@
 
 import logging
 
-from amuxd.errors import AmuxError
+from amuxd.errors import AmuxError, ConfigurationError
 from amuxd.registry import Entry
 from amuxd.retention import is_over
 from amuxd.runs import Runs
@@ -14,6 +14,11 @@ logger = logging.getLogger(__name__)
 
 async def clean(runs: Runs, dry_run: bool) -> list[str]:
     """The ids of those that are gone, or would be."""
+    if runs.settings.error:
+        # It may say that just these are to be kept.
+        raise ConfigurationError(
+            f"nothing is removed while the configuration is wrong: {runs.settings.error}"
+        )
     registry = runs.supervisor.registry
     over = [entry for entry in registry if _is_over(runs, entry)]
     if dry_run:

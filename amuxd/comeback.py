@@ -27,6 +27,22 @@ GAVE_UP = (
 
 
 async def bring_back(runs: Runs) -> None:
+    """An agent whose profile cannot be read would begin as its user may not want it: it waits until then."""
+    entries, boot = list(runs.supervisor.registry), runs.supervisor.boot_id
+    waiting = [
+        entry
+        for entry in entries
+        if runs.settings.error and entry.session.agent and is_candidate(entry, boot)
+    ]
+    for entry in waiting:
+        logger.warning("%s is %s: %s", entry.session.name, NOT_RESUMED, runs.settings.error)
+    await _bring_these_back(runs, [entry for entry in entries if entry not in waiting])
+    if waiting:
+        await runs.has_configuration.wait()
+        await _bring_these_back(runs, waiting)
+
+
+async def _bring_these_back(runs: Runs, entries: list[Entry]) -> None:
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(entry: Entry) -> None:
@@ -38,8 +54,8 @@ async def bring_back(runs: Runs) -> None:
             except (AmuxError, StoreError) as error:
                 logger.error("%s does not come back by itself: %s", entry.session.name, error)
 
-    await asyncio.gather(*(one(entry) for entry in runs.supervisor.registry))
-    for entry in runs.supervisor.registry:
+    await asyncio.gather(*(one(entry) for entry in entries))
+    for entry in entries:
         if _began_by_itself(entry) and not entry.state.auto_lasted:
             runs.supervisor.spawn(_see_it_last(runs.supervisor, entry))
 

@@ -44,6 +44,8 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
     agents: Mapping[str, Agent] = field(default_factory=lambda: BUILT_IN)
     workspaces: WorkspaceSettings = field(default_factory=WorkspaceSettings)
+    # Why these are not what the file says: they are those of before, or the defaults.
+    error: str = ""
 
     def idle_after_of(self, agent: Agent | None) -> float:
         return self.idle_after if agent is None or agent.idle_after is None else agent.idle_after

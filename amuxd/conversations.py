@@ -30,7 +30,7 @@ def plan(entry: Entry, resuming: bool) -> Plan:
     if not session.agent:
         return Plan(session, "")
     if agent is None:
-        raise LaunchRefused(f"there is no agent {session.agent!r} any more")
+        raise LaunchRefused(entry.why_no_agent)
     environment = {**agent.environment, **session.environment}
     template = agent.start
     if resuming:

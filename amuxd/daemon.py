@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import sdnotify
@@ -139,7 +140,11 @@ class Daemon:
         notifier = Notifier(bus, runs, kept, settings.notify, paths.amux_program(), windows.open)
 
         def reload() -> None:
-            fresh = config.load(paths.config_file())
+            try:
+                fresh = config.load(paths.config_file())
+            except AmuxError as error:
+                runs.configure(replace(runs.settings, error=str(error)))
+                raise
             host.configure(fresh.log_cap)
             runs.configure(fresh)
             notifier.wanted, windows.configured = fresh.notify, fresh.terminal
@@ -148,7 +153,7 @@ class Daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
         runs.homes.watch_attachments(host.attached_directory)
         supervisor.listen(runs.parking)
-        await reconcile.load(supervisor, settings.agents)
+        await reconcile.load(supervisor, runs.settings)
         for unfinished in await workspaces.load():
             await maker.recover(unfinished)
         # Before anything is found: what ended while nobody watched is news as well.
@@ -205,7 +210,7 @@ class Daemon:
         except AmuxError as error:
             # Sessions that nobody looks after would be worse than settings that nobody wanted.
             logger.error("%s: the defaults are used", error)
-            return config.Settings()
+            return config.Settings(error=str(error))
 
     def _export(
         self,
@@ -234,6 +239,7 @@ class Daemon:
         workspaces.listen(WorkspaceAnnouncer(server, shelf))
         announcer = Announcer(server, runs, terminals)
         supervisor.listen(announcer)
+        runs.configured = announcer.configured
         unreadables.changed = announcer.unreadable_changed
         unreadables.disappeared = announcer.unreadable_disappeared
         return server

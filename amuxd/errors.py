@@ -70,5 +70,11 @@ class Busy(AmuxError):
     name = "Busy"
 
 
+class ConfigurationError(AmuxError):
+    """What the user wants is written down, and cannot be read."""
+
+    name = "ConfigurationError"
+
+
 class Internal(AmuxError):
     name = "Internal"

@@ -152,6 +152,9 @@ class Parking:
 
     def _due(self, entry: Entry) -> int | None:
         """When it may be parked; None while it may not."""
+        if self._runs.settings.error:
+            # The configuration may say never.
+            return None
         agent = entry.agent
         if agent is None or agent.park_after is None or entry.why_not_resumable:
             return None

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 import select
-from collections.abc import Mapping
 
 from amuxd import attention, states
-from amuxd.agents import Agent
+from amuxd.config import Settings
 from amuxd.errors import AmuxError
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import last_written
@@ -23,7 +22,7 @@ SWEEP = 60.0
 AT_ONCE = 16
 
 
-async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
+async def load(supervisor: Supervisor, settings: Settings) -> None:
     for known in await supervisor.on_disk(supervisor.store.load_all):
         if isinstance(known, Unreadable):
             logger.error(
@@ -33,8 +32,9 @@ async def load(supervisor: Supervisor, agents: Mapping[str, Agent]) -> None:
                 known.id, known.name, known.why, known.session, known.run
             )
             continue
-        agent = agents.get(known.session.agent)
+        agent = settings.agents.get(known.session.agent)
         entry = Entry(known.session, known.state, known.certificate, agent)
+        entry.configuration_error = settings.error
         entry.activity_at = known.state.last_activity_at
         if known.state.state in LIVE | {State.SUSPENDED}:
             # It may have printed while nobody watched.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from amuxd.agents import Agent, OnExit
+from amuxd.agents import Agent, OnExit, why_unknown
 from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
 from amuxd.hosts import Home
 from amuxd.records import Certificate, RunState, Session
@@ -44,6 +44,8 @@ class Entry:
     attached: int = 0
     keeps_terminal: bool = False
     looked_in_vain: bool = False
+    # What is not known of its agent may be in a configuration that cannot be read.
+    configuration_error: str = ""
     # None: nobody has looked.
     workspace_exists: bool | None = None
     activity_at: int = 0
@@ -86,8 +88,12 @@ class Entry:
         if self.agent is not None:
             return self.agent.why_not_resumable(self.state.conversation_id)
         if self.session.agent:
-            return f"there is no agent {self.session.agent!r} any more"
+            return self.why_no_agent
         return "it is no agent, and so has no conversation"
+
+    @property
+    def why_no_agent(self) -> str:
+        return why_unknown(self.session.agent, self.configuration_error)
 
     @property
     def resumable(self) -> bool:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn, Protocol
 
@@ -50,9 +50,11 @@ class Runs:
         self.supervisor = supervisor
         self.places = places
         self.host = host
-        self.settings = settings
+        self.has_configuration = asyncio.Event()
+        self.configured: Callable[[], None] = lambda: None
         self.parking = Parking(self)
         self.homes = Homes(supervisor, host, watch, self.parking.stay)
+        self.configure(settings)
 
     @contextlib.asynccontextmanager
     async def _operation(self, entry: Entry) -> AsyncIterator[None]:
@@ -69,6 +71,7 @@ class Runs:
         async with self._operation(entry):
             if decide(entry.situation, states.StartRequested()) is None:
                 raise impossible(entry, "start")
+            self._refuse_unknown_agent(entry, "start")
             async with self.places.slot(entry, entry.state.run, entry.session.queue) as has_slot:
                 if has_slot:
                     await self.supervisor.request(entry, states.StartRequested(), "start", USER)
@@ -77,9 +80,20 @@ class Runs:
 
     def configure(self, settings: Settings) -> None:
         self.settings = settings
+        if settings.error:
+            self.has_configuration.clear()
+        else:
+            self.has_configuration.set()
         for entry in self.supervisor.registry:
             entry.agent = settings.agents.get(entry.session.agent)
+            entry.configuration_error = settings.error
             self.supervisor.changed(entry, "Command", "Resumable", "IdleAfterUSec")
+        self.configured()
+
+    def _refuse_unknown_agent(self, entry: Entry, verb: str) -> None:
+        """It may well be in the configuration: a session that ended well is not to fail for that."""
+        if self.settings.error and entry.session.agent and entry.agent is None:
+            raise InvalidTransition(f"{entry.session.name}: {verb} is not possible: {entry.why_no_agent}")
 
     def grace_of(self, entry: Entry) -> float:
         return self.settings.stop_grace_of(entry.agent)
@@ -101,6 +115,7 @@ class Runs:
         async with self._operation(entry):
             await self._look_at_place(entry)
             if decide(entry.situation, states.RestartRequested(resume=True)) and entry.why_not_resumable:
+                self._refuse_unknown_agent(entry, "resume")
                 raise NotResumable(
                     f"{entry.session.name} cannot be resumed: {entry.why_not_resumable}; "
                     f"possible: {', '.join(states.possible(entry.situation))}"
@@ -114,6 +129,7 @@ class Runs:
         await self._look_at_place(entry)
         if decide(entry.situation, fact) is None:
             raise impossible(entry, verb)
+        self._refuse_unknown_agent(entry, verb)
         _refuse_of_what_may_live(entry, verb)
         await self.homes.settled(entry)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.

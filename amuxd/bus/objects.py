@@ -16,7 +16,7 @@ from amuxd.bus.values import Typed
 from amuxd.bus.workspaces import Shelf
 from amuxd.bus.workspaces import path_of as path_of_workspace
 from amuxd.cleaning import clean
-from amuxd.errors import InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
+from amuxd.errors import AmuxError, InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, UnreadableSession
@@ -102,6 +102,9 @@ class Announcer:
         self.changed(entry, "Attention", "AttentionMessage")
         self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("Attention",))
 
+    def configured(self) -> None:
+        self._server.changed(MANAGER_PATH, MANAGER_INTERFACE, ("ConfigurationError",))
+
     def unreadable_changed(self, session: UnreadableSession) -> None:
         names = ("Reason", "Pid", "SessionAlive", "HostAlive")
         self._server.changed(path_of(session.id), SESSION_INTERFACE, names)
@@ -147,6 +150,8 @@ class ManagerObject:
                 return registry.badge()
             case "Attention":
                 return registry.attention()
+            case "ConfigurationError":
+                return self._runs.settings.error
         raise LookupError(name)
 
     async def create_session(self, command: list[str], options: dict[str, Any]) -> str:
@@ -158,8 +163,8 @@ class ManagerObject:
         if queue and workspace is None:
             raise InvalidArgument("only a session with a workspace can wait for a slot")
         registry = self._supervisor.registry
-        agents = self._runs.settings.agents
-        session = session_from(registry.new_id(), command, options, agents)
+        settings = self._runs.settings
+        session = session_from(registry.new_id(), command, options, settings)
         if workspace is not None:
             session = replace(session, workspace_id=workspace.id, queue=queue)
             if start and not queue:
@@ -167,7 +172,7 @@ class ManagerObject:
         promised = registry.promise_name(name, session.agent or command[0])
         try:
             session = replace(session, name=promised)
-            entry = await self._supervisor.create(session, agents.get(session.agent))
+            entry = await self._supervisor.create(session, settings.agents.get(session.agent))
         finally:
             registry.forget_promise(promised)
         if start:
@@ -234,6 +239,9 @@ class ManagerObject:
         options = dict(options)
         dry_run = take(options, "dry_run", bool, False)
         nothing_left(options, "option")
+        # What is removed does not come back: what counts is what the file says now.
+        with contextlib.suppress(AmuxError):
+            self._reload()
         return await clean(self._runs, dry_run)
 
     async def reload(self) -> None:

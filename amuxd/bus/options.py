@@ -1,11 +1,12 @@
 """What callers ask for in an a{sv}, checked before anything exists."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from amuxd.agents import Agent
+from amuxd.agents import why_unknown
+from amuxd.config import Settings
 from amuxd.errors import InvalidArgument
 from amuxd.git import INHERITED
 from amuxd.records import Limits, ResumePolicy, Session
@@ -38,11 +39,14 @@ def nothing_left(options: dict[str, Any], what: str) -> None:
 
 
 def session_from(
-    session_id: str, command: Sequence[str], options: dict[str, Any], agents: Mapping[str, Agent]
+    session_id: str, command: Sequence[str], options: dict[str, Any], settings: Settings
 ) -> Session:
     """What was asked for, or InvalidArgument before anything exists."""
     agent = take(options, "agent", str, "")
+    agents = settings.agents
     if agent and agent not in agents:
+        if settings.error:
+            raise InvalidArgument(why_unknown(agent, settings.error))
         raise InvalidArgument(f"there is no agent {agent!r}; known: {', '.join(sorted(agents))}")
     if not agent and not (command and command[0]):
         raise InvalidArgument("a session needs a command")

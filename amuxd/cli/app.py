@@ -1,8 +1,10 @@
 """The commands, each in a module that is imported when it is called, and the one way out."""
 
+import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -36,6 +38,15 @@ COMMANDS = {
 }
 
 
+@contextlib.contextmanager
+def _read_by_somebody() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # click would take it for a failure of ours.
+        raise failures.BrokenOutput("nobody reads any more") from None
+
+
 class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,12 +72,20 @@ class Commands(click.Group):
         interrupts.raise_exceptions()
         return found
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        # Help and version are printed in here.
+        with _read_by_somebody():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _read_by_somebody():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            # click would take it for a failure of ours.
-            raise failures.BrokenOutput("nobody reads any more") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -81,8 +100,9 @@ def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> 
 
 _EPILOG = (
     "S is a session's name, its id, or the beginning of its id. Exit codes: 0 done, 1 did not work, "
-    "2 wrong usage, 3 no such session, 4 not possible in this state, 5 amuxd unreachable. AMUX_BUS_ADDRESS "
-    "names another message bus to find amuxd on; NO_COLOR turns colours off."
+    "2 wrong usage, 3 no such session, 4 not possible in this state, 5 amuxd unreachable, "
+    "124 the time of wait is over, 130 Ctrl-C, 141 nobody reads the output any more. AMUX_BUS_ADDRESS names "
+    "another message bus to find amuxd on; NO_COLOR turns colours off."
 )
 amux = Commands(
     "amux",

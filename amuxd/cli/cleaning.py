@@ -14,7 +14,8 @@ def clean(dry_run: bool) -> None:
 
     Suspended ones are kept for 7 days, 30 if they can be resumed; failed and orphaned ones for a day;
     completed and stopped ones for 7 days. [retention] in the configuration says otherwise. What is live,
-    was never started or is archived stays. With systemd this happens every day by itself.
+    was never started or is archived stays; all does while the configuration is wrong. With systemd this
+    happens every day by itself.
     """
     client = Client()
     # Asked before, for afterwards they are gone.

@@ -75,6 +75,12 @@ class Client:
         address = DBusAddress(path, paths.BUS_NAME, paths.WORKSPACE_INTERFACE)
         return self._call(address, member, signature, *body, timeout=timeout)
 
+    def configuration_error(self) -> str:
+        """Empty also of an amuxd that does not tell."""
+        address = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, PROPERTIES_INTERFACE)
+        properties = plain(self._call(address, "GetAll", "s", paths.MANAGER_INTERFACE)[0])
+        return cast(str, properties.get("ConfigurationError", ""))
+
     def find_workspace(self, name: str) -> str:
         return cast(str, self.manager("GetWorkspace", "s", name)[0])
 

@@ -103,7 +103,9 @@ def explain(problem: BaseException) -> Failure:
     if isinstance(problem, RemoteError):
         return _explain_remote(problem)
     if isinstance(problem, click.UsageError):
-        return WrongUsage(_lower_first(problem.format_message()), _usage_hint(problem))
+        # click has a list of choices below one another.
+        sentence = problem.format_message().replace("\n\t", " ")
+        return WrongUsage(_lower_first(sentence), _usage_hint(problem))
     if isinstance(problem, click.ClickException):
         return Failure(problem.format_message())
     if isinstance(problem, UnicodeEncodeError):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import render, sessions
+from amuxd.cli import misconfigured, render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.text import cut
 
@@ -70,6 +70,7 @@ def ls(archived: bool, states: tuple[str, ...], workspace: str | None, as_json: 
     if watch:
         _watch(client, only, as_json)
     found = [session for _, session in client.sessions(**only)]
+    misconfigured.warn(client)
     if as_json:
         _print_json(found)
     elif found:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import render, sessions
+from amuxd.cli import misconfigured, render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.failures import RemoteError
 from amuxd.cli.naming import session_argument
@@ -22,6 +22,7 @@ def show(name: str, as_json: bool) -> None:
     client = Client()
     path = client.find(name)
     properties = client.properties(path)
+    misconfigured.warn(client)
     if as_json:
         render.print_json(sessions.as_json(properties))
         return

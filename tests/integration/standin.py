@@ -136,7 +136,8 @@ class Standin:
         if interface == CONTROL:
             return getattr(self, "control_" + member.lower())(*body) or ("", ())
         if interface == PROPERTIES and path == paths.MANAGER_PATH:
-            return "v", (("s", self.version),)
+            version = ("s", self.version)
+            return ("a{sv}", ({"Version": version},)) if member == "GetAll" else ("v", (version,))
         if path == paths.MANAGER_PATH:
             return getattr(self, "manager_" + member.lower())(*body)
         key = path.rpartition("/")[2]

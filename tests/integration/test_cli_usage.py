@@ -1,6 +1,7 @@
 """The CLI's way out: broken pipes, full disks, wrong usage, help, completion."""
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +38,23 @@ def test_a_broken_pipe_is_quiet(build: Stand) -> None:
     assert (out, err) == ("141\n", "")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ls", "--help"]])
+def test_help_that_nobody_reads_is_quiet(bus: Stand, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        finished = subprocess.run(
+            [sys.executable, "-m", "amuxd.cli", *arguments],
+            env=bus.environment,
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+    assert (finished.returncode, finished.stderr) == (141, "")
+
+
 def test_a_full_disk_is_told(build: Stand) -> None:
     command = ["sh", "-c", f"{sys.executable} -m amuxd.cli ls >/dev/full"]
     finished = subprocess.run(command, env=build.environment, capture_output=True, text=True, check=False)
@@ -53,6 +71,7 @@ def test_a_full_disk_is_told(build: Stand) -> None:
         (["stop"], "amux: missing argument 'S...'"),
         (["--frobnicate"], "amux: no such option"),
         (["completion", "tcsh"], "amux: invalid value for"),
+        (["completion"], "amux: missing argument '{bash|zsh|fish}'. choose from: bash, zsh, fish\n"),
     ],
 )
 def test_wrong_usage(bus: Stand, arguments: list[str], says: str) -> None:

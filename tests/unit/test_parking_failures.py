@@ -26,6 +26,7 @@ from amuxd.supervisor import now
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
 BRIEF = Agent("brief", ("sleep", "1000"), resume=("sleep", "1000"), park_after=0.05)
 SOON_IDLE = 0.4
+PAST_ITS_TIME = 0.2
 SOON = Agent("soon", ("sleep", "1000"), resume=("sleep", "1000"), park_after=SOON_IDLE)
 STAYING = Agent("staying", ("cat",), resume=("cat",), on_exit=OnExit.STAY)
 
@@ -158,6 +159,21 @@ def test_the_time_for_which_it_waited_was_no_idle_time(
         assert not waits.state.attention
         await world.until(lambda: waits.parked)
         assert waits.state.parked_at - at >= SOON_IDLE * 1e6
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_none_is_parked_while_the_configuration_is_wrong(tmp_path: Path) -> None:
+    """Its park_after may be never there."""
+
+    async def story(world: World) -> None:
+        agents, wrong = {"brief": BRIEF}, "config.toml: there is no section [agnets]"
+        world.runs.configure(Settings(stop_grace=5, agents=agents, error=wrong))
+        entry = await world.start(BRIEF)
+        await asyncio.sleep(PAST_ITS_TIME)
+        assert not entry.parked
+        world.runs.configure(Settings(stop_grace=5, agents=agents))
+        await world.until(lambda: entry.parked)
 
     asyncio.run(in_world(tmp_path, story))
 
