@@ -3,6 +3,7 @@
 import json
 import re
 import select
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -193,6 +194,35 @@ def test_an_end_that_cannot_be_written_is_told_all_the_same(disk: tuple[Amux, Di
     signal = events.wait(lambda one: one.member == "PropertiesChanged" and "Unwritten" in one.body[1])
     # Nobody sees the one without the other.
     assert (signal.body[1]["Unwritten"][1], signal.body[1]["State"][1]) == ("", "failed")
+
+
+def test_a_stop_that_is_refused_names_a_way_to_end_the_processes(disk: tuple[Amux, Disk]) -> None:
+    """Of the session that fills the disk, say. It is followed to the letter."""
+    amux, small = disk
+    session = amux.create(["sh", "-c", "setsid sleep infinity & exec sleep infinity"], cwd="/")
+    ended = amux.create(["true"], cwd="/")
+    ended.wait_state("completed")
+    # All that its end writes and frees is done.
+    ended.certificate()
+    until(lambda: len(amux.machine.pids_of("sleep")) == 2)
+    small.refuse()
+    for refused in (
+        amux.cli("stop", session.id, check=False),
+        amux.cli("rm", "-f", session.id, check=False),
+    ):
+        assert refused.returncode == 1
+        assert re.search(REFUSED, refused.stderr)
+        way = re.search(r"its processes can be ended by: (systemctl .*)", refused.stderr)
+        assert way
+    assert session.state == "running"
+    amux.machine.run(shlex.split(way[1]), env=amux.environment)
+    until(lambda: not amux.machine.pids_of("sleep"))
+    until(lambda: session.get("Unwritten"))
+    # btrfs renames nothing for whoever has used up his quota.
+    if small.kind not in {"read-only", "quota"}:
+        amux.cli("rm", ended.id)
+    small.allow()
+    session.wait_state("failed", timeout=15)
 
 
 def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) -> None:
