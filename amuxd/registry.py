@@ -56,6 +56,8 @@ class Entry:
     settling: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
+    # What has happened already and is tried to be written, for each who tries.
+    unwritten: dict[object, str] = field(default_factory=dict)
     operation: asyncio.Lock = field(default_factory=asyncio.Lock)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -241,9 +241,21 @@ class Runs:
 
     async def _request_stop(self, entry: Entry, grace: float) -> None:
         stop_by = int((time.monotonic() + grace) * 1e6)
-        await self.supervisor.request(
-            entry, states.StopRequested(), "stop", USER, parked=False, parked_at=0, stop_by=stop_by
-        )
+        try:
+            await self.supervisor.request(
+                entry, states.StopRequested(), "stop", USER, parked=False, parked_at=0, stop_by=stop_by
+            )
+        except Internal as error:
+            raise Internal(f"{error}{self._way_without_disk(entry)}") from error
+
+    def _way_without_disk(self, entry: Entry) -> str:
+        """It may be the very session that fills the disk."""
+        if entry.home is None:
+            return ""
+        unit = self.host.unit(entry.id)
+        if unit:
+            return f"; its processes can be ended by: systemctl --user kill --signal=SIGKILL {unit}"
+        return f"; its command can be ended by: amux kill --signal SIGKILL {entry.id}"
 
     def _grace_left(self, entry: Entry) -> float:
         if not entry.state.stop_by:

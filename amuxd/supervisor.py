@@ -32,6 +32,8 @@ AMUXD = "amuxd"
 RETRY_PAUSE = 5.0
 REST, RESTS = 0.1, 10
 LONGEST_REASON = 1024
+_CHANGED = "it has changed"
+_UNWRITTEN = ("Unwritten", "Pid", "SessionAlive", "HostAlive")
 
 # One that amuxd only looks away from may still wait when it looks again.
 _MAY_WAIT = {State.RUNNING, State.SUSPENDED}
@@ -189,6 +191,8 @@ class Supervisor:
             entry.state = conflict.present
             raise
         entry.state = new
+        # Told with it: whoever tries still and fails again says so again.
+        entry.unwritten.clear()
         if transition.target in ENDED:
             entry.certificate = certificate_in(new)
         elif transition.target is State.CREATED:
@@ -306,23 +310,41 @@ class Supervisor:
     ) -> Transition | None:
         """However long it takes to be written, it happened when it did."""
         at = at or now()
-        return await self._surely(entry, lambda: self.apply(entry, fact, by, at=at, **changes))
+
+        def happened() -> str:
+            transition = decide(entry.situation, fact)
+            return f"it is {transition.target} ({transition.reason})" if transition else _CHANGED
+
+        return await self._surely(entry, lambda: self.apply(entry, fact, by, at=at, **changes), happened)
 
     async def amend_surely(self, entry: Entry, *properties: str, **changes: Any) -> None:
-        await self._surely(entry, lambda: self.amend(entry, *properties, **changes))
+        await self._surely(entry, lambda: self.amend(entry, *properties, **changes), lambda: _CHANGED)
 
-    async def _surely(self, entry: Entry, change: Callable[[], Awaitable[Result]]) -> Result:
+    async def _surely(
+        self, entry: Entry, change: Callable[[], Awaitable[Result]], happened: Callable[[], str]
+    ) -> Result:
         """For what has happened already: a disk that is full now is tried again until it is not."""
-        while True:
-            try:
-                return await change()
-            except Conflict as conflict:
-                logger.warning("%s: %s", entry.session.name, conflict)
-            except StoreError as error:
-                logger.error(
-                    "%s cannot be written: %s", entry.session.name, error, extra={"AMUX_SESSION": entry.id}
-                )
-                await asyncio.sleep(RETRY_PAUSE)
+        key, told = object(), ""
+        try:
+            while True:
+                try:
+                    return await change()
+                except Conflict as conflict:
+                    logger.warning("%s: %s", entry.session.name, conflict)
+                except StoreError as error:
+                    logger.error(
+                        *("%s cannot be written: %s", entry.session.name, error),
+                        extra={"AMUX_SESSION": entry.id},
+                    )
+                    told = shortened(f"{happened()}, and that is not written down: {error}", LONGEST_REASON)
+                    if entry.unwritten.get(key) != told:
+                        entry.unwritten[key] = told
+                        self.changed(entry, *_UNWRITTEN)
+                    await asyncio.sleep(RETRY_PAUSE)
+        finally:
+            entry.unwritten.pop(key, None)
+            if told:
+                self.changed(entry, *_UNWRITTEN)
 
     def changed(self, entry: Entry, *properties: str) -> None:
         for listener in self._listeners:

@@ -19,6 +19,8 @@ _NEEDED = [
     "WorkspaceName",
     "State",
     "Reason",
+    "Unwritten",
+    "SessionAlive",
     "StateChangedUSec",
     "CreatedUSec",
     "StartedUSec",

@@ -44,6 +44,7 @@ _NOTHING = {
     "LastCheckedUSec": 0,
     "ExitCode": -1,
     "ExitSignal": "",
+    "Unwritten": "",
     "Attention": "",
     "AttentionMessage": "",
 }
@@ -88,15 +89,29 @@ def ended_by(session: Properties) -> str:
     return f"exit {code}" if code >= 0 else ""
 
 
+def has_ended_unseen(session: Properties) -> bool:
+    """Its state says so only once that is written."""
+    alive = session.get("SessionAlive")
+    return bool(session["State"] == "running" and alive == "dead" and not session.get("Parked"))
+
+
 def status(session: Properties, now: float) -> str:
     state = str(session["State"])
-    details = [_detail(session, now), "shell open" if session.get("ShellOpen") else ""]
+    details = [
+        _detail(session, now),
+        "not written" if session.get("Unwritten") else "",
+        "shell open" if session.get("ShellOpen") else "",
+    ]
     detail = ", ".join(filter(None, details))
     return f"{state} ({detail})" if detail else state
 
 
 def reason(session: Properties, now: float) -> str:
     """Why it is in its state, without the words that its status says already."""
+    if unwritten := session.get("Unwritten"):
+        return str(unwritten)
+    if session["State"] == "running" and session.get("Parked"):
+        return "its process has ended; amux attach, send and resume bring it back"
     text = str(session.get("Reason", ""))
     for said in (session["State"], _detail(session, now)):
         rest = text.removeprefix(said) if said else text
@@ -116,6 +131,10 @@ def _detail(session: Properties, now: float) -> str:
 def _running_detail(session: Properties, now: float) -> str:
     if session.get("Parked"):
         return f"parked {since(session.get('ParkedUSec', 0), now)}"
+    if has_ended_unseen(session):
+        return "ended"
+    if session.get("SessionAlive") == "unknown":
+        return "not known whether alive"
     if attention := session.get("Attention"):
         return f"waiting: {attention}"
     if session.get("Frozen"):

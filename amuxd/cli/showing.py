@@ -85,7 +85,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
 
 
 def _not_known(session: Properties) -> str:
-    if session["State"] == "suspended" and session.get("SessionAlive") == "unknown":
+    if session["State"] in ("suspended", "running") and session.get("SessionAlive") == "unknown":
         return "not known yet: it could not be looked at, or written down, and amuxd tries it again"
     return ""
 
@@ -102,12 +102,13 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
 
 def next_steps(session: Properties) -> list[str]:
     state = session["State"]
-    steps = ["attach", "send", "stop"] if state == "running" else []
+    runs = state == "running" and not sessions.has_ended_unseen(session)
+    steps = ["attach", "send", "stop"] if runs else []
     if session.get("ShellOpen"):
         steps = ["attach", "send", "stop"]
     if state in ("starting", "stale"):
         steps = ["stop"]
-    if _not_known(session):
+    if state == "suspended" and _not_known(session):
         return ["logs"]
     if state == "unknown" and session.get("HostAlive") != "dead":
         return ["stop", "logs"]

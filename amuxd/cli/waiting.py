@@ -8,11 +8,12 @@ from time import monotonic
 import click
 
 from amuxd.cli import failures, sessions
-from amuxd.cli.client import Client, is_owner_change
+from amuxd.cli.client import Client, is_owner_change, plain
 from amuxd.cli.connection import Signal
 from amuxd.cli.failures import Failure, Interrupted, RemoteError
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
+from amuxd.cli.text import harmless
 from amuxd.quantities import format_duration
 
 # How long amuxd may be away before we ask for it ourselves: its service manager starts it again sooner.
@@ -52,10 +53,11 @@ def ends(
     """The exit code of each, by its path, the first that ended first. The client is subscribed already."""
     codes: dict[str, int] = {}
     states: dict[str, str] = {}
+    said: set[str] = set()
     deadline = None if timeout is None else monotonic() + timeout
     # What was said so far is seen while we wait.
     sys.stdout.flush()
-    back_by = _look(client, waited, states, codes)
+    back_by = _look(client, waited, states, codes, said)
     try:
         while len(codes) < (1 if any_one else len(waited)):
             now = monotonic()
@@ -64,14 +66,14 @@ def ends(
                     f"{_still(waited, states, codes)} after {_waited(timeout)}", exit_code=failures.TIMED_OUT
                 )
             if back_by is not None and now >= back_by:
-                back_by = _look(client, waited, states, codes)
+                back_by = _look(client, waited, states, codes, said)
                 continue
             times = [moment - now for moment in (deadline, back_by) if moment is not None]
             signal = client.next_signal(min(times) if times else None)
             if signal and is_owner_change(signal):
-                back_by = _look(client, waited, states, codes) if signal.body[2] else now + _PATIENCE
+                back_by = _look(client, waited, states, codes, said) if signal.body[2] else now + _PATIENCE
             elif signal:
-                _take_in(signal, waited, states, codes)
+                _take_in(signal, waited, states, codes, said)
     except KeyboardInterrupt:
         left = [path for path in waited if path not in codes]
         verb = "wait" if states.get(left[0]) == "created" else "attach"
@@ -101,7 +103,11 @@ def _still(waited: dict[str, str], states: dict[str, str], codes: Iterable[str])
 
 
 def _look(
-    client: Client, waited: dict[str, str], states: dict[str, str], codes: dict[str, int]
+    client: Client,
+    waited: dict[str, str],
+    states: dict[str, str],
+    codes: dict[str, int],
+    said: set[str],
 ) -> float | None:
     """Asks for each; when amuxd has to be back by, if it left meanwhile."""
     for path in waited:
@@ -116,10 +122,25 @@ def _look(
         states[path] = session["State"]
         if session["State"] in sessions.ENDED:
             codes[path] = _code(session["State"], session["ExitCode"], session["ExitSignal"])
+        else:
+            _say_unwritten(path, waited, session.get("Unwritten", ""), said)
     return None
 
 
-def _take_in(signal: Signal, waited: dict[str, str], states: dict[str, str], codes: dict[str, int]) -> None:
+def _say_unwritten(path: str, waited: dict[str, str], unwritten: str, said: set[str]) -> None:
+    """Once: it has ended, say, and yet we go on waiting."""
+    if unwritten and path not in said:
+        said.add(path)
+        print(f"amux: {harmless(waited[path])}: {harmless(unwritten)}; still waiting", file=sys.stderr)
+
+
+def _take_in(
+    signal: Signal,
+    waited: dict[str, str],
+    states: dict[str, str],
+    codes: dict[str, int],
+    said: set[str],
+) -> None:
     if signal.member == "SessionStateChanged":
         path, new = signal.body[0], signal.body[4]
         states[path] = new
@@ -129,6 +150,9 @@ def _take_in(signal: Signal, waited: dict[str, str], states: dict[str, str], cod
         path, _, _, exit_code, name, _ = signal.body
         if path in waited:
             codes.setdefault(path, _code(states.get(path, "failed"), exit_code, name))
+    elif signal.member == "PropertiesChanged":
+        if signal.path in waited and signal.path not in codes:
+            _say_unwritten(signal.path, waited, plain(signal.body[1]).get("Unwritten", ""), said)
     elif signal.member == "InterfacesRemoved":
         path = signal.body[0]
         if path in waited and path not in codes:

@@ -1,6 +1,10 @@
 """Disks that are full, have no inodes left or cannot be written: nothing is lost, nothing is said twice."""
 
 import json
+import re
+import select
+import shlex
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +161,68 @@ def test_an_end_that_cannot_be_written_is_written_when_there_is_room(disk: tuple
     # When it happened, and not when it could be written.
     for at in (session.call("History")[-1][0], session.certificate()["ended_usec"]):
         assert before <= at / 1e6 <= after
+
+
+def test_an_end_that_cannot_be_written_is_told_all_the_same(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    session = amux.create(["sh", "-c", "read -r code; exit $code"], cwd="/")
+    assert session.get("Unwritten") == ""
+    waiting = amux.popen("wait", session.id, stderr=subprocess.PIPE, text=True)
+    small.refuse()
+    session.send("7")
+    assert waiting.stderr is not None
+    assert select.select([waiting.stderr], [], [], 20)[0]
+    said = waiting.stderr.readline()
+    unwritten = session.get("Unwritten")
+    assert re.match(
+        rf"it is failed \(exited with code 7\), and .* not written down: .*({REFUSED})", unwritten
+    )
+    assert unwritten in said
+    assert (session.state, small.state(session)) == ("running", "running")
+    assert "running (ended, not written)" in amux.cli("ls").stdout
+    shown = amux.cli("show", session.id).stdout
+    assert f"running (ended, not written): {unwritten}" in shown
+    assert f"Next:        amux logs {session.id}" in shown
+    told = json.loads(amux.cli("show", "--json", session.id).stdout)
+    assert (told["state"], told["unwritten"], told["session_alive"]) == ("running", unwritten, False)
+    events = amux.events()
+    small.allow()
+    assert waiting.wait(timeout=20) == 7
+    assert waiting.stderr.read() == ""
+    assert (session.state, session.get("Unwritten")) == ("failed", "")
+    assert "failed (exit 7)" in amux.cli("ls").stdout
+    signal = events.wait(lambda one: one.member == "PropertiesChanged" and "Unwritten" in one.body[1])
+    # Nobody sees the one without the other.
+    assert (signal.body[1]["Unwritten"][1], signal.body[1]["State"][1]) == ("", "failed")
+
+
+def test_a_stop_that_is_refused_names_a_way_to_end_the_processes(disk: tuple[Amux, Disk]) -> None:
+    """Of the session that fills the disk, say. It is followed to the letter."""
+    amux, small = disk
+    session = amux.create(["sh", "-c", "setsid sleep infinity & exec sleep infinity"], cwd="/")
+    ended = amux.create(["true"], cwd="/")
+    ended.wait_state("completed")
+    # All that its end writes and frees is done.
+    ended.certificate()
+    until(lambda: len(amux.machine.pids_of("sleep")) == 2)
+    small.refuse()
+    for refused in (
+        amux.cli("stop", session.id, check=False),
+        amux.cli("rm", "-f", session.id, check=False),
+    ):
+        assert refused.returncode == 1
+        assert re.search(REFUSED, refused.stderr)
+        way = re.search(r"its processes can be ended by: (systemctl .*)", refused.stderr)
+        assert way
+    assert session.state == "running"
+    amux.machine.run(shlex.split(way[1]), env=amux.environment)
+    until(lambda: not amux.machine.pids_of("sleep"))
+    until(lambda: session.get("Unwritten"))
+    # btrfs renames nothing for whoever has used up his quota.
+    if small.kind not in {"read-only", "quota"}:
+        amux.cli("rm", ended.id)
+    small.allow()
+    session.wait_state("failed", timeout=15)
 
 
 def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) -> None:

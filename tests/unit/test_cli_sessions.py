@@ -43,6 +43,12 @@ def session(state: str, **changes: Any) -> dict[str, Any]:
         (session("running", LastActivityUSec=0, IdleAfterUSec=int(999e6)), "running (idle 16m 40s)"),
         (session("running", Attention="permission", LastActivityUSec=0), "running (waiting: permission)"),
         (session("running", Parked=True, ParkedUSec=int((NOW - 1000) * 1e6)), "running (parked 16m 40s)"),
+        (session("running", SessionAlive="none", Parked=True, ParkedUSec=1), "running (parked 11d 13h)"),
+        (session("running", SessionAlive="alive"), "running"),
+        (session("running", SessionAlive="dead", Attention="bell"), "running (ended)"),
+        (session("running", SessionAlive="unknown"), "running (not known whether alive)"),
+        (session("running", SessionAlive="dead", Unwritten="it is failed"), "running (ended, not written)"),
+        (session("stopping", SessionAlive="dead", Unwritten="it is stopped"), "stopping (not written)"),
         (session("failed", ExitCode=1), "failed (exit 1)"),
         (session("failed", ExitSignal="SIGSEGV"), "failed (SIGSEGV)"),
         (session("failed", ExitSignal="SIGKILL", OomKilled=True), "failed (out of memory)"),
@@ -67,6 +73,11 @@ def test_status(properties: dict[str, Any], shown: str) -> None:
         (session("failed", ExitSignal="SIGSEGV", Reason="killed by SIGSEGV"), "killed by SIGSEGV"),
         (session("failed", OomKilled=True, Reason="out of memory (limit 4G)"), "out of memory (limit 4G)"),
         (session("failed", Reason="terminal server died"), ""),
+        (session("running", Reason="the command runs", Unwritten="it is failed"), "it is failed"),
+        (
+            session("running", Reason="the command runs", Parked=True),
+            "its process has ended; amux attach, send and resume bring it back",
+        ),
     ],
 )
 def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], said: str) -> None:

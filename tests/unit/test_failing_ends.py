@@ -17,6 +17,7 @@ from amuxd.reconcile import sweep
 from amuxd.records import Certificate
 from amuxd.registry import Entry
 from amuxd.states import Liveness, State
+from amuxd.store import StoreError
 from amuxd.workspaces.orphans import orphan
 
 DEAF = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
@@ -49,6 +50,24 @@ def test_a_stop_that_leaves_something_behind(tmp_path: Path, command: list[str])
         world.host.failing.clear()
         await world.runs.restart(entry)
         assert entry.session_alive is Liveness.ALIVE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_without_systemd_a_stop_that_cannot_be_written_names_a_way_to_end_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.store, "change", full)
+            with pytest.raises(Internal, match=f"No space left; .*: amux kill --signal SIGKILL {entry.id}$"):
+                await world.runs.stop(entry, 5)
+        assert entry.state.state is State.RUNNING
+
+    def full(*_: object) -> None:
+        raise StoreError("it could not be changed: No space left")
 
     asyncio.run(in_world(tmp_path, story))
 
