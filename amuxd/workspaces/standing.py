@@ -271,10 +271,7 @@ def submodule_directories(modules: Path) -> Iterator[Path]:
 
 def _submodules(modules: Path) -> Iterator[tuple[str, int]]:
     for directory in submodule_directories(modules):
-        tips = ["HEAD", "--branches"]
-        if has_ref(str(directory), "refs/stash"):
-            tips.append("refs/stash")
-        commits = int(git(directory, "rev-list", "--count", *tips, "--not", "--remotes"))
+        commits = hidden.commits_of_its_own(directory)
         if commits:
             yield str(directory.relative_to(modules)), commits
 

@@ -317,6 +317,7 @@ def _keep(workspace: Workspace, found: Standing) -> list[str]:
         if _name_abandoned(submodule) or name in found.submodules:
             fetched = [f"+HEAD:{stem}/submodules/{name}/HEAD"]
             fetched += [f"+refs/heads/*:{stem}/submodules/{name}/heads/*"]
+            fetched += [f"+refs/tags/*:{stem}/submodules/{name}/tags/*"]
             fetched += [f"+{_ABANDONED}/*:{stem}/submodules/{name}/abandoned/*"]
             git(repository, "fetch", "--quiet", "--no-tags", str(submodule), *fetched, deadline=LONG)
             kept.append(f"{stem}/submodules/{name}")

@@ -301,6 +301,34 @@ def test_a_commit_that_a_submodule_left_behind(with_submodule: Path) -> None:
     assert tip in git(with_submodule, "rev-list", "--all").split()
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_commit_of_a_submodule_that_only_a_tag_leads_to(with_submodule: Path, force: bool) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    tip = commit(inner, "more")
+    git(inner, "tag", "-a", "-m", "kept", "mine")
+    git(made.directory, *ALLOW, "submodule", "update", "-q")
+    if force:
+        assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+        assert tip in git(with_submodule, "rev-list", "--all").split()
+    else:
+        assert refusal(made) == "1 commit in submodule lib on no remote"
+
+
+def test_a_release_that_is_on_no_branch_of_a_submodules_remote(with_submodule: Path) -> None:
+    released_on_no_branch(with_submodule.parent / "library")
+    made = add(with_submodule)
+    update(made)
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+def released_on_no_branch(upstream: Path) -> None:
+    git(upstream, "checkout", "-q", "--detach")
+    commit(upstream, "release")
+    git(upstream, "tag", "-a", "-m", "a release", "v1")
+    git(upstream, "checkout", "-q", "main")
+
+
 def test_a_submodule_that_keeps_its_commits_in_itself(repo: Path) -> None:
     made = add(repo)
     repository(Path(made.directory) / "own")
@@ -378,6 +406,33 @@ def test_a_clone_without_work_goes_with_the_directory_that_is_ignored(repo: Path
     git(clone, "reset", "-q", "--hard", "HEAD~1")
     empty_repository(clone / "below")
     assert "cache/clone" in refusal(made)
+
+
+def test_work_in_an_ignored_clone_that_only_its_own_tag_leads_to(repo: Path) -> None:
+    released_on_no_branch(repo)
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    commit(clone, "new")
+    git(clone, "tag", "mine")
+    assert "cache/clone" in refusal(made)
+    git(clone, "checkout", "-q", "--detach", "HEAD~1")
+    git(clone, "branch", "-q", "-D", "main")
+    assert "cache/clone" in refusal(made)
+    git(clone, "pack-refs", "--all")
+    assert "cache/clone" in refusal(made)
+
+
+@pytest.mark.parametrize("how", [[], ["--depth=1", "--branch=v1"]], ids=["whole", "shallow"])
+def test_a_clone_of_a_release_goes_with_the_directory_that_is_ignored(repo: Path, how: list[str]) -> None:
+    released_on_no_branch(repo)
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", *how, f"file://{repo}", str(clone))
+    git(clone, "checkout", "-q", "v1")
+    assert worktrees.remove(made, force=False) == Removed([], [])
 
 
 def test_what_is_mounted_in_it(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
