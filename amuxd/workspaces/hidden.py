@@ -70,9 +70,10 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
         if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
             words = ["status", "--porcelain", "--ignore-submodules=none"]
             changed = git(repository, *words, environment={**environment, **STRICTLY})
-            if changed or any(repositories_below_its_own(repository)):
+            unseen = changed_unseen(repository, index_of(repository), environment)
+            if changed or unseen or any(repositories_below_its_own(repository)):
                 return False
-        return commits_of_its_own(repository) == 0
+        return commits_of_its_own(repository) == 0 and not _abandoned(repository)
     except GitFailed:
         return False
 
@@ -82,6 +83,14 @@ def commits_of_its_own(repository: Path) -> int:
     tips = ["HEAD", "--branches", "--tags", "--glob=refs/stash"]
     asked = "".join(f"^{commit}\n" for commit in _brought(repository))
     return int(git(repository, "rev-list", "--count", *tips, "--not", "--remotes", "--stdin", input=asked))
+
+
+def _abandoned(repository: Path) -> list[str]:
+    """Commits that only a reflog has; those that its remote itself has abandoned are nobody's work."""
+    logged = git(repository, "rev-list", "--no-walk", "--reflog").split()
+    published = git(repository, "rev-list", "-g", "--remotes").split()
+    elsewhere = [*published, *_brought(repository)]
+    return known_by(repository, logged, "--remotes", *dict.fromkeys(elsewhere))
 
 
 def _brought(repository: Path) -> list[str]:
@@ -143,7 +152,11 @@ def logged(directory: Path | str, ref: str) -> list[str]:
     try:
         return git(directory, "rev-list", "-g", ref, "--").split()
     except GitFailed:
-        return []
+        # A branch without a commit has none for git, whatever was done before it was begun.
+        where = git(directory, "rev-parse", "--path-format=absolute", "--git-path", f"logs/{ref}")
+        log = Path(where.removesuffix("\n"))
+        commits = [line.split(" ", 2)[1] for line in _lines(log)] if log.is_file() else []
+        return _present(directory, commits[::-1])
 
 
 def known_by(repository: Path | str, tips: Sequence[str], *elsewhere: str) -> list[str]:

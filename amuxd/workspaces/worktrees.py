@@ -332,9 +332,10 @@ def _keep_abandoned(workspace: Workspace, found: Standing, own: str) -> list[str
     elsewhere = [f"--exclude={own}"] if own else []
     elsewhere += ["--branches", "--remotes", "--tags", f"--glob={KEPT}", "--glob=refs/stash"]
     abandoned = hidden.known_by(repository, logged, *elsewhere)
-    if not abandoned or not found.files.head:
+    if not abandoned:
         return []
-    for commit in (*reversed(abandoned), found.files.head):
+    head = [found.files.head] if found.files.head else []
+    for commit in (*reversed(abandoned), *head):
         message = f"amux: was in the reflog of {workspace.name}"
         git(repository, "update-ref", "--create-reflog", "-m", message, ref, commit)
     return [f"{ref}, whose reflog has {len(abandoned)} that were amended or left"]

@@ -241,6 +241,19 @@ def test_commits_that_only_a_reflog_has(repo: Path, leave: Callable[[Path], None
     assert before <= objects(repo)
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_commits_that_were_left_for_a_branch_without_a_commit(repo: Path, detached: bool) -> None:
+    made = add(repo)
+    if detached:
+        git(made.directory, "checkout", "-q", "--detach")
+    first, second = commit(made.directory, "one"), commit(made.directory, "two")
+    git(made.directory, "reset", "-q", "--hard", "HEAD~2")
+    git(made.directory, "switch", "-q", "--orphan", "new")
+    assert "/log, whose reflog has 2 " in worktrees.remove(made, force=False).kept[-1]
+    git(repo, "gc", "-q", "--prune=now")
+    assert {first, second} <= objects(repo)
+
+
 def test_a_removal_of_what_has_no_such_commits_keeps_nothing(repo: Path) -> None:
     made = add(repo)
     commit(made.directory, "one")
@@ -422,6 +435,41 @@ def test_work_in_an_ignored_clone_that_only_its_own_tag_leads_to(repo: Path) -> 
     assert "cache/clone" in refusal(made)
     git(clone, "pack-refs", "--all")
     assert "cache/clone" in refusal(made)
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_hidden_change_in_an_ignored_clone(repo: Path, flag: str) -> None:
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    git(clone, "update-index", flag, "file0")
+    (clone / "file0").write_text("work")
+    assert "cache/clone" in refusal(made)
+
+
+def test_commits_that_only_the_reflog_of_an_ignored_clone_has(repo: Path) -> None:
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    commit(clone, "new")
+    git(clone, "reset", "-q", "--hard", "HEAD~1")
+    assert "cache/clone" in refusal(made)
+
+
+def test_a_clone_whose_remote_has_abandoned_commits_has_no_work_in_it(repo: Path) -> None:
+    exclude(repo, "/cache")
+    commit(repo, "new")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    commit(repo, "another")
+    git(repo, "merge", "-q", "-m", "merged", made.branch)
+    git(clone, "fetch", "-q")
+    git(clone, "reset", "-q", "--hard", "origin/main")
+    assert worktrees.remove(made, force=False) == Removed([], [])
 
 
 @pytest.mark.parametrize("how", [[], ["--depth=1", "--branch=v1"]], ids=["whole", "shallow"])
