@@ -195,7 +195,8 @@ def look(workspace: Workspace) -> Standing:
     if presence is Presence.GONE:
         return _look_from_afar(workspace, made)
     found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
-    return replace(found, files=copies.without(directory, found.files, workspace.copied))
+    own = copies.untracked(directory, workspace.copied)
+    return replace(found, files=copies.without(directory, found.files, own))
 
 
 def _look_from_afar(workspace: Workspace, made: str) -> Standing:
@@ -268,19 +269,18 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
         return
     directory = Path(workspace.directory)
     is_there = directory.exists()
-    # git does not look at these again.
-    unseen = is_there and (found.has_submodules or found.has_unwatched)
-    if unseen and not force and (come := lost(look(workspace), with_ignored=not with_ignored)):
-        raise WorkspaceDirty(f"{workspace.name} has {_listed(come)}")
+    if is_there and not force:
+        # git looks again at some of this only: not at what it ignores, nor at commits on no branch.
+        _looked_at(workspace, force, with_ignored)
     # It refuses those with submodules.
     options = ["--force"] if found.has_submodules or not is_there else []
     # Twice: also one that was locked.
     options = ["--force", "--force"] if force else options
     changed = set(found.files.untracked)
-    unchanged = {name: digest for name, digest in workspace.copied.items() if name not in changed}
     try:
-        # git looks again, and refuses if something has come in since.
-        with copies.aside(directory, unchanged):
+        own = copies.untracked(directory, workspace.copied) if is_there else {}
+        # git refuses if something has come in since.
+        with copies.aside(directory, {name: own[name] for name in own if name not in changed}):
             words = ["worktree", "remove", *options, workspace.directory]
             around = {**programs_in(workspace.search_path), **STRICTLY}
             git(workspace.repository, *words, deadline=LONG, environment=around)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -369,18 +370,47 @@ def test_work_that_comes_into_a_submodule_after_the_look(
     assert (inner / "late").exists()
 
 
-def test_a_hidden_change_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def hide_a_change(directory: Path) -> None:
+    git(directory, "update-index", "--assume-unchanged", "file0")
+    (directory / "file0").write_text("late")
+
+
+def ignore_a_file(directory: Path) -> None:
+    (directory / "late.env").write_text("late")
+
+
+def commit_on_no_branch(directory: Path) -> None:
+    git(directory, "checkout", "-q", "--detach")
+    commit(directory, "late")
+
+
+def clone_and_work(directory: Path) -> None:
+    repository(directory / "cache/late")
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (hide_a_change, "1 file with uncommitted changes (file0)"),
+        (ignore_a_file, "1 file that git ignores (late.env); --ignored takes these along"),
+        (commit_on_no_branch, "1 commit on no other branch and no remote"),
+        (clone_and_work, "another repository, worktree or mount in it, "),
+    ],
+)
+def test_work_after_the_look(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[Path], None], told: str
+) -> None:
+    exclude(repo, "*.env", "/cache")
     made = add(repo)
-    git(made.directory, "update-index", "--assume-unchanged", "file0")
     keep = worktrees._keep
 
     def late(*arguments: Any) -> list[str]:
         kept = keep(*arguments)
-        (Path(made.directory) / "file0").write_text("late")
+        work(Path(made.directory))
         return kept
 
     monkeypatch.setattr(worktrees, "_keep", late)
-    assert refusal(made) == "1 file with uncommitted changes (file0)"
+    assert refusal(made).startswith(told)
 
 
 @pytest.mark.parametrize("place", ["vendor/deep/one", "vendor"])
@@ -497,17 +527,33 @@ def test_a_copy_that_is_changed_after_the_look(repo: Path, monkeypatch: pytest.M
     (repo / ".env").write_text("KEY=1")
     (repo / "other").write_text("x")
     made = add(repo, copy=["other", ".env"])
-    keep = worktrees._keep
+    aside = copies.aside
 
-    def late(*arguments: Any) -> list[str]:
+    def late(*arguments: Any) -> AbstractContextManager[None]:
         (Path(made.directory) / ".env").write_text("KEY=2")
-        return keep(*arguments)
+        return aside(*arguments)
 
-    monkeypatch.setattr(worktrees, "_keep", late)
+    monkeypatch.setattr(copies, "aside", late)
     assert ".env has just been changed" in refusal(made)
     assert (Path(made.directory) / ".env").read_text() == "KEY=2"
     assert (Path(made.directory) / "other").read_text() == "x"
     assert list(Path(made.directory).parent.iterdir()) == [Path(made.directory)]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_copy_that_was_committed_is_no_hindrance(repo: Path, changed: bool) -> None:
+    (repo / ".env").write_text("KEY=1")
+    exclude(repo, ".env")
+    made = add(repo, copy=[".env"])
+    if changed:
+        (Path(made.directory) / ".env").write_text("KEY=2")
+    git(made.directory, "add", "--force", ".env")
+    git(made.directory, "commit", "-q", "-m", "with a copy")
+    assert refusal(made) == "1 commit on no other branch and no remote"
+    (repo / ".env").unlink()
+    git(repo, "merge", "-q", "--ff-only", "fix")
+    assert worktrees.would_lose(made, force=False) == []
+    assert worktrees.remove(made, force=False) == Removed([], [])
 
 
 def test_copies_come_back_to_where_their_directory_was(tmp_path: Path) -> None:
