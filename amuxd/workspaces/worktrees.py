@@ -227,7 +227,7 @@ def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Rem
     found = _looked_at(workspace, force, with_ignored)
     if isinstance(found, GitFailed):
         return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({found})"])
-    losses = lost(found, with_ignored=not with_ignored)
+    losses = lost(found)
     kept = _keep(workspace, found)
     _take_away(workspace, found, force, with_ignored)
     if left := _delete_branch(workspace, force):
@@ -238,7 +238,7 @@ def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Rem
 def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
     """What remove() would throw away, or what it would raise."""
     found = _looked_at(workspace, force, with_ignored)
-    return [] if isinstance(found, GitFailed) else lost(found, with_ignored=not with_ignored)
+    return [] if isinstance(found, GitFailed) else lost(found)
 
 
 def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standing | GitFailed:

@@ -68,7 +68,9 @@ def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
     assert refusal(made) == told
     assert refusal(made, with_ignored=True) == "1 untracked file (new)"
     (directory / "new").unlink()
-    assert worktrees.remove(made, force=False, with_ignored=True) == Removed([], [])
+    told = "1 file that git ignores (notes/secret.env)"
+    assert worktrees.would_lose(made, force=False, with_ignored=True) == [told]
+    assert worktrees.remove(made, force=False, with_ignored=True) == Removed([told], [])
 
 
 def test_a_directory_that_is_ignored_as_a_whole_goes(repo: Path) -> None:
