@@ -87,7 +87,7 @@ def commits_of_its_own(repository: Path) -> int:
 
 def _abandoned(repository: Path) -> list[str]:
     """Commits that only a reflog has; those that its remote itself has abandoned are nobody's work."""
-    logged = git(repository, "rev-list", "--no-walk", "--reflog").split()
+    logged = logged_anywhere(repository)
     published = git(repository, "rev-list", "-g", "--remotes").split()
     elsewhere = [*published, *_brought(repository)]
     return known_by(repository, logged, "--remotes", *dict.fromkeys(elsewhere))
@@ -157,6 +157,11 @@ def logged(directory: Path | str, ref: str) -> list[str]:
         log = Path(where.removesuffix("\n"))
         commits = [line.split(" ", 2)[1] for line in _lines(log)] if log.is_file() else []
         return _present(directory, commits[::-1])
+
+
+def logged_anywhere(repository: Path) -> list[str]:
+    # Where no reflog is left, git asks for an input at least.
+    return git(repository, "rev-list", "--no-walk", "--reflog", "--stdin", input="").split()
 
 
 def known_by(repository: Path | str, tips: Sequence[str], *elsewhere: str) -> list[str]:

@@ -343,7 +343,7 @@ def _keep_abandoned(workspace: Workspace, found: Standing, own: str) -> list[str
 
 def _name_abandoned(submodule: Path) -> list[str]:
     """The same in a submodule, whose own reflog goes with it."""
-    logged = git(submodule, "rev-list", "--no-walk", "--reflog").split()
+    logged = hidden.logged_anywhere(submodule)
     abandoned = hidden.known_by(submodule, logged, "HEAD", "--branches", "--remotes", "--tags")
     for commit in abandoned:
         git(submodule, "update-ref", f"{_ABANDONED}/{commit}", commit)

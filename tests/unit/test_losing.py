@@ -338,6 +338,19 @@ def test_a_release_that_is_on_no_branch_of_a_submodules_remote(with_submodule: P
     assert worktrees.remove(made, force=False) == Removed([], [])
 
 
+EXPIRE = ("reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
+
+
+def test_reflogs_that_have_expired_are_no_hindrance(with_submodule: Path) -> None:
+    exclude(with_submodule, "/cache")
+    made = add(with_submodule)
+    inner, clone = update(made), Path(made.directory) / "cache/clone"
+    git(with_submodule, "clone", "-q", str(with_submodule), str(clone))
+    git(inner, *EXPIRE)
+    git(clone, *EXPIRE)
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
 def released_on_no_branch(upstream: Path) -> None:
     git(upstream, "checkout", "-q", "--detach")
     commit(upstream, "release")
