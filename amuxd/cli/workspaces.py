@@ -160,7 +160,11 @@ def show(name: str, as_json: bool) -> None:
 @ws.command()
 @click.argument("names", metavar="W...", nargs=-1, required=True)
 @click.option("-f", "--force", is_flag=True, help="Throw away what is in it; it says first what that is.")
-@click.option("--ignored", is_flag=True, help="Throw away files that git ignores, and nothing else.")
+@click.option(
+    "--ignored",
+    is_flag=True,
+    help="Throw away files that git ignores, and nothing else; it names them first.",
+)
 def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.
 
@@ -184,7 +188,7 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
     options = {"force": ("b", force), "ignored": ("b", ignored)}
-    if force:
+    if force or ignored:
         asked = options | {"dry_run": ("b", True)}
         for loss in client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)

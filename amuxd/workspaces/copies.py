@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from amuxd.git import git
 from amuxd.workspaces import standing
 
 
@@ -64,6 +65,12 @@ def aside(directory: Path, copied: dict[str, str]) -> Iterator[None]:
         scratch.rmdir()
         raise
     shutil.rmtree(scratch)
+
+
+def untracked(directory: Path, copied: dict[str, str]) -> dict[str, str]:
+    """Without those that were committed here, which are git's to look at."""
+    tracked = set(git(directory, "ls-files", "-z").split("\0")) if copied else set()
+    return {name: digest for name, digest in copied.items() if name not in tracked}
 
 
 def without(directory: Path, files: standing.Files, copied: dict[str, str]) -> standing.Files:

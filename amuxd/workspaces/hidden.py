@@ -11,6 +11,7 @@ from pathlib import Path
 from amuxd.git import STRICTLY, GitFailed, git
 
 _GITLINK = "160000"
+_ID = re.compile(r"[0-9a-f]{40,64}")
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -69,12 +70,61 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
         if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
             words = ["status", "--porcelain", "--ignore-submodules=none"]
             changed = git(repository, *words, environment={**environment, **STRICTLY})
-            if changed or any(repositories_below_its_own(repository)):
+            unseen = changed_unseen(repository, index_of(repository), environment)
+            if changed or unseen or any(repositories_below_its_own(repository)):
                 return False
-        local = ["HEAD", "--branches", "--glob=refs/stash", "--not", "--remotes", "--tags"]
-        return git(repository, "rev-list", "--count", *local).strip() == "0"
+        return commits_of_its_own(repository) == 0 and not _abandoned(repository)
     except GitFailed:
         return False
+
+
+def commits_of_its_own(repository: Path) -> int:
+    """What its refs lead to, and none that are of a remote; who made a tag is not written in it."""
+    tips = ["HEAD", "--branches", "--tags", "--glob=refs/stash"]
+    asked = "".join(f"^{commit}\n" for commit in _brought(repository))
+    return int(git(repository, "rev-list", "--count", *tips, "--not", "--remotes", "--stdin", input=asked))
+
+
+def _abandoned(repository: Path) -> list[str]:
+    """Commits that only a reflog has; those that its remote itself has abandoned are nobody's work."""
+    logged = logged_anywhere(repository)
+    published = git(repository, "rev-list", "-g", "--remotes").split()
+    elsewhere = [*published, *_brought(repository)]
+    return known_by(repository, logged, "--remotes", *dict.fromkeys(elsewhere))
+
+
+def _brought(repository: Path) -> list[str]:
+    """Commits that came from elsewhere, though no branch of a remote leads to them, as to many a release."""
+    own = Path(git(repository, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
+    # Where a shallow clone ends, and the tags that came with the clone.
+    named = [own / "shallow"]
+    if _is_as_cloned(own):
+        named.append(own / "packed-refs")
+    words = [line.lstrip("^").split()[:1] for file in named if file.is_file() for line in _lines(file)]
+    return _present(repository, [word for found in words for word in found if _ID.fullmatch(word)])
+
+
+def _is_as_cloned(git_directory: Path) -> bool:
+    """git has packed no refs since: those that are packed are the remote's."""
+    logs = list(git_directory.glob("logs/refs/remotes/*/HEAD"))
+    packed = git_directory / "packed-refs"
+    if len(logs) != 1 or not packed.is_file():
+        return False
+    # It is written just after these, and only once.
+    (first, *more) = _lines(logs[0]) or [""]
+    is_by_clone = "\tclone: from " in first and not more
+    return is_by_clone and packed.stat().st_mtime_ns <= logs[0].stat().st_mtime_ns
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(errors="replace").splitlines()
+
+
+def _present(repository: Path | str, commits: Sequence[str]) -> list[str]:
+    """Without those that git has cleared away."""
+    asked = "".join(f"{commit}\n" for commit in commits)
+    told = git(repository, "cat-file", "--batch-check=%(objectname) %(objecttype)", input=asked)
+    return [line.split()[0] for line in told.splitlines() if line.endswith((" commit", " tag"))]
 
 
 def repositories_below_its_own(repository: Path) -> Iterator[Path]:
@@ -102,7 +152,16 @@ def logged(directory: Path | str, ref: str) -> list[str]:
     try:
         return git(directory, "rev-list", "-g", ref, "--").split()
     except GitFailed:
-        return []
+        # A branch without a commit has none for git, whatever was done before it was begun.
+        where = git(directory, "rev-parse", "--path-format=absolute", "--git-path", f"logs/{ref}")
+        log = Path(where.removesuffix("\n"))
+        commits = [line.split(" ", 2)[1] for line in _lines(log)] if log.is_file() else []
+        return _present(directory, commits[::-1])
+
+
+def logged_anywhere(repository: Path) -> list[str]:
+    # Where no reflog is left, git asks for an input at least.
+    return git(repository, "rev-list", "--no-walk", "--reflog", "--stdin", input="").split()
 
 
 def known_by(repository: Path | str, tips: Sequence[str], *elsewhere: str) -> list[str]:

@@ -47,7 +47,6 @@ class Standing:
     operation: str = ""
     submodules: dict[str, int] = field(default_factory=dict)
     has_submodules: bool = False
-    has_unwatched: bool = False
     nested: list[str] = field(default_factory=list)
 
 
@@ -164,7 +163,6 @@ def examine(directory: Path, repository: str, made_branch: str, environment: Map
         operation=operation_in(own),
         submodules=dict(_submodules(own / "modules")),
         has_submodules=bool(index.submodules) or (own / "modules").is_dir(),
-        has_unwatched=bool(index.unwatched),
         nested=sorted({str(path) for path in nested}),
     )
 
@@ -271,10 +269,7 @@ def submodule_directories(modules: Path) -> Iterator[Path]:
 
 def _submodules(modules: Path) -> Iterator[tuple[str, int]]:
     for directory in submodule_directories(modules):
-        tips = ["HEAD", "--branches"]
-        if has_ref(str(directory), "refs/stash"):
-            tips.append("refs/stash")
-        commits = int(git(directory, "rev-list", "--count", *tips, "--not", "--remotes"))
+        commits = hidden.commits_of_its_own(directory)
         if commits:
             yield str(directory.relative_to(modules)), commits
 

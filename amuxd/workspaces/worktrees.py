@@ -195,7 +195,8 @@ def look(workspace: Workspace) -> Standing:
     if presence is Presence.GONE:
         return _look_from_afar(workspace, made)
     found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
-    return replace(found, files=copies.without(directory, found.files, workspace.copied))
+    own = copies.untracked(directory, workspace.copied)
+    return replace(found, files=copies.without(directory, found.files, own))
 
 
 def _look_from_afar(workspace: Workspace, made: str) -> Standing:
@@ -226,7 +227,7 @@ def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Rem
     found = _looked_at(workspace, force, with_ignored)
     if isinstance(found, GitFailed):
         return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({found})"])
-    losses = lost(found, with_ignored=not with_ignored)
+    losses = lost(found)
     kept = _keep(workspace, found)
     _take_away(workspace, found, force, with_ignored)
     if left := _delete_branch(workspace, force):
@@ -237,7 +238,7 @@ def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Rem
 def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
     """What remove() would throw away, or what it would raise."""
     found = _looked_at(workspace, force, with_ignored)
-    return [] if isinstance(found, GitFailed) else lost(found, with_ignored=not with_ignored)
+    return [] if isinstance(found, GitFailed) else lost(found)
 
 
 def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standing | GitFailed:
@@ -268,19 +269,18 @@ def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored:
         return
     directory = Path(workspace.directory)
     is_there = directory.exists()
-    # git does not look at these again.
-    unseen = is_there and (found.has_submodules or found.has_unwatched)
-    if unseen and not force and (come := lost(look(workspace), with_ignored=not with_ignored)):
-        raise WorkspaceDirty(f"{workspace.name} has {_listed(come)}")
+    if is_there and not force:
+        # git looks again at some of this only: not at what it ignores, nor at commits on no branch.
+        _looked_at(workspace, force, with_ignored)
     # It refuses those with submodules.
     options = ["--force"] if found.has_submodules or not is_there else []
     # Twice: also one that was locked.
     options = ["--force", "--force"] if force else options
     changed = set(found.files.untracked)
-    unchanged = {name: digest for name, digest in workspace.copied.items() if name not in changed}
     try:
-        # git looks again, and refuses if something has come in since.
-        with copies.aside(directory, unchanged):
+        own = copies.untracked(directory, workspace.copied) if is_there else {}
+        # git refuses if something has come in since.
+        with copies.aside(directory, {name: own[name] for name in own if name not in changed}):
             words = ["worktree", "remove", *options, workspace.directory]
             around = {**programs_in(workspace.search_path), **STRICTLY}
             git(workspace.repository, *words, deadline=LONG, environment=around)
@@ -317,6 +317,7 @@ def _keep(workspace: Workspace, found: Standing) -> list[str]:
         if _name_abandoned(submodule) or name in found.submodules:
             fetched = [f"+HEAD:{stem}/submodules/{name}/HEAD"]
             fetched += [f"+refs/heads/*:{stem}/submodules/{name}/heads/*"]
+            fetched += [f"+refs/tags/*:{stem}/submodules/{name}/tags/*"]
             fetched += [f"+{_ABANDONED}/*:{stem}/submodules/{name}/abandoned/*"]
             git(repository, "fetch", "--quiet", "--no-tags", str(submodule), *fetched, deadline=LONG)
             kept.append(f"{stem}/submodules/{name}")
@@ -331,9 +332,10 @@ def _keep_abandoned(workspace: Workspace, found: Standing, own: str) -> list[str
     elsewhere = [f"--exclude={own}"] if own else []
     elsewhere += ["--branches", "--remotes", "--tags", f"--glob={KEPT}", "--glob=refs/stash"]
     abandoned = hidden.known_by(repository, logged, *elsewhere)
-    if not abandoned or not found.files.head:
+    if not abandoned:
         return []
-    for commit in (*reversed(abandoned), found.files.head):
+    head = [found.files.head] if found.files.head else []
+    for commit in (*reversed(abandoned), *head):
         message = f"amux: was in the reflog of {workspace.name}"
         git(repository, "update-ref", "--create-reflog", "-m", message, ref, commit)
     return [f"{ref}, whose reflog has {len(abandoned)} that were amended or left"]
@@ -341,7 +343,7 @@ def _keep_abandoned(workspace: Workspace, found: Standing, own: str) -> list[str
 
 def _name_abandoned(submodule: Path) -> list[str]:
     """The same in a submodule, whose own reflog goes with it."""
-    logged = git(submodule, "rev-list", "--no-walk", "--reflog").split()
+    logged = hidden.logged_anywhere(submodule)
     abandoned = hidden.known_by(submodule, logged, "HEAD", "--branches", "--remotes", "--tags")
     for commit in abandoned:
         git(submodule, "update-ref", f"{_ABANDONED}/{commit}", commit)

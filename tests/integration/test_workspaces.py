@@ -349,7 +349,8 @@ def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
     assert amux.cli("ws", "rm", "fix", check=False).returncode == 4
 
 
-def test_what_git_ignores_is_taken_along_when_that_is_said(amux: Amux, repo: Path) -> None:
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_what_git_ignores_is_taken_along_when_that_is_said(amux: Amux, repo: Path, force: list[str]) -> None:
     (repo / ".git/info/exclude").write_text("*.env\n")
     amux.cli("ws", "add", "fix", cwd=repo)
     (workspace_directory(amux, "fix") / "a.env").write_text("KEY=1")
@@ -357,7 +358,8 @@ def test_what_git_ignores_is_taken_along_when_that_is_said(amux: Amux, repo: Pat
     refused = amux.cli("ws", "rm", "fix", check=False)
     told = "amux: fix has 1 file that git ignores (a.env); --ignored takes these along\n"
     assert (refused.returncode, refused.stderr) == (4, told)
-    assert amux.cli("ws", "rm", "--ignored", "fix").stdout == "removed fix\n"
+    told = "fix: throwing away 1 file that git ignores (a.env)\nremoved fix\n"
+    assert amux.cli("ws", "rm", "--ignored", *force, "fix").stdout == told
 
 
 def test_a_removal_by_force_that_is_refused_throws_nothing_away_and_ends_nothing(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
     assert refusal(made) == told
     assert refusal(made, with_ignored=True) == "1 untracked file (new)"
     (directory / "new").unlink()
-    assert worktrees.remove(made, force=False, with_ignored=True) == Removed([], [])
+    told = "1 file that git ignores (notes/secret.env)"
+    assert worktrees.would_lose(made, force=False, with_ignored=True) == [told]
+    assert worktrees.remove(made, force=False, with_ignored=True) == Removed([told], [])
 
 
 def test_a_directory_that_is_ignored_as_a_whole_goes(repo: Path) -> None:
@@ -241,6 +244,19 @@ def test_commits_that_only_a_reflog_has(repo: Path, leave: Callable[[Path], None
     assert before <= objects(repo)
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_commits_that_were_left_for_a_branch_without_a_commit(repo: Path, detached: bool) -> None:
+    made = add(repo)
+    if detached:
+        git(made.directory, "checkout", "-q", "--detach")
+    first, second = commit(made.directory, "one"), commit(made.directory, "two")
+    git(made.directory, "reset", "-q", "--hard", "HEAD~2")
+    git(made.directory, "switch", "-q", "--orphan", "new")
+    assert "/log, whose reflog has 2 " in worktrees.remove(made, force=False).kept[-1]
+    git(repo, "gc", "-q", "--prune=now")
+    assert {first, second} <= objects(repo)
+
+
 def test_a_removal_of_what_has_no_such_commits_keeps_nothing(repo: Path) -> None:
     made = add(repo)
     commit(made.directory, "one")
@@ -301,6 +317,47 @@ def test_a_commit_that_a_submodule_left_behind(with_submodule: Path) -> None:
     assert tip in git(with_submodule, "rev-list", "--all").split()
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_commit_of_a_submodule_that_only_a_tag_leads_to(with_submodule: Path, force: bool) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    tip = commit(inner, "more")
+    git(inner, "tag", "-a", "-m", "kept", "mine")
+    git(made.directory, *ALLOW, "submodule", "update", "-q")
+    if force:
+        assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+        assert tip in git(with_submodule, "rev-list", "--all").split()
+    else:
+        assert refusal(made) == "1 commit in submodule lib on no remote"
+
+
+def test_a_release_that_is_on_no_branch_of_a_submodules_remote(with_submodule: Path) -> None:
+    released_on_no_branch(with_submodule.parent / "library")
+    made = add(with_submodule)
+    update(made)
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+EXPIRE = ("reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
+
+
+def test_reflogs_that_have_expired_are_no_hindrance(with_submodule: Path) -> None:
+    exclude(with_submodule, "/cache")
+    made = add(with_submodule)
+    inner, clone = update(made), Path(made.directory) / "cache/clone"
+    git(with_submodule, "clone", "-q", str(with_submodule), str(clone))
+    git(inner, *EXPIRE)
+    git(clone, *EXPIRE)
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+def released_on_no_branch(upstream: Path) -> None:
+    git(upstream, "checkout", "-q", "--detach")
+    commit(upstream, "release")
+    git(upstream, "tag", "-a", "-m", "a release", "v1")
+    git(upstream, "checkout", "-q", "main")
+
+
 def test_a_submodule_that_keeps_its_commits_in_itself(repo: Path) -> None:
     made = add(repo)
     repository(Path(made.directory) / "own")
@@ -328,18 +385,47 @@ def test_work_that_comes_into_a_submodule_after_the_look(
     assert (inner / "late").exists()
 
 
-def test_a_hidden_change_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def hide_a_change(directory: Path) -> None:
+    git(directory, "update-index", "--assume-unchanged", "file0")
+    (directory / "file0").write_text("late")
+
+
+def ignore_a_file(directory: Path) -> None:
+    (directory / "late.env").write_text("late")
+
+
+def commit_on_no_branch(directory: Path) -> None:
+    git(directory, "checkout", "-q", "--detach")
+    commit(directory, "late")
+
+
+def clone_and_work(directory: Path) -> None:
+    repository(directory / "cache/late")
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (hide_a_change, "1 file with uncommitted changes (file0)"),
+        (ignore_a_file, "1 file that git ignores (late.env); --ignored takes these along"),
+        (commit_on_no_branch, "1 commit on no other branch and no remote"),
+        (clone_and_work, "another repository, worktree or mount in it, "),
+    ],
+)
+def test_work_after_the_look(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[Path], None], told: str
+) -> None:
+    exclude(repo, "*.env", "/cache")
     made = add(repo)
-    git(made.directory, "update-index", "--assume-unchanged", "file0")
     keep = worktrees._keep
 
     def late(*arguments: Any) -> list[str]:
         kept = keep(*arguments)
-        (Path(made.directory) / "file0").write_text("late")
+        work(Path(made.directory))
         return kept
 
     monkeypatch.setattr(worktrees, "_keep", late)
-    assert refusal(made) == "1 file with uncommitted changes (file0)"
+    assert refusal(made).startswith(told)
 
 
 @pytest.mark.parametrize("place", ["vendor/deep/one", "vendor"])
@@ -380,6 +466,68 @@ def test_a_clone_without_work_goes_with_the_directory_that_is_ignored(repo: Path
     assert "cache/clone" in refusal(made)
 
 
+def test_work_in_an_ignored_clone_that_only_its_own_tag_leads_to(repo: Path) -> None:
+    released_on_no_branch(repo)
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    commit(clone, "new")
+    git(clone, "tag", "mine")
+    assert "cache/clone" in refusal(made)
+    git(clone, "checkout", "-q", "--detach", "HEAD~1")
+    git(clone, "branch", "-q", "-D", "main")
+    assert "cache/clone" in refusal(made)
+    git(clone, "pack-refs", "--all")
+    assert "cache/clone" in refusal(made)
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_hidden_change_in_an_ignored_clone(repo: Path, flag: str) -> None:
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    git(clone, "update-index", flag, "file0")
+    (clone / "file0").write_text("work")
+    assert "cache/clone" in refusal(made)
+
+
+def test_commits_that_only_the_reflog_of_an_ignored_clone_has(repo: Path) -> None:
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    commit(clone, "new")
+    git(clone, "reset", "-q", "--hard", "HEAD~1")
+    assert "cache/clone" in refusal(made)
+
+
+def test_a_clone_whose_remote_has_abandoned_commits_has_no_work_in_it(repo: Path) -> None:
+    exclude(repo, "/cache")
+    commit(repo, "new")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", str(repo), str(clone))
+    git(repo, "reset", "-q", "--hard", "HEAD~1")
+    commit(repo, "another")
+    git(repo, "merge", "-q", "-m", "merged", made.branch)
+    git(clone, "fetch", "-q")
+    git(clone, "reset", "-q", "--hard", "origin/main")
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+@pytest.mark.parametrize("how", [[], ["--depth=1", "--branch=v1"]], ids=["whole", "shallow"])
+def test_a_clone_of_a_release_goes_with_the_directory_that_is_ignored(repo: Path, how: list[str]) -> None:
+    released_on_no_branch(repo)
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", *how, f"file://{repo}", str(clone))
+    git(clone, "checkout", "-q", "v1")
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
 def test_what_is_mounted_in_it(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exclude(repo, "/data")
     made = add(repo)
@@ -394,17 +542,33 @@ def test_a_copy_that_is_changed_after_the_look(repo: Path, monkeypatch: pytest.M
     (repo / ".env").write_text("KEY=1")
     (repo / "other").write_text("x")
     made = add(repo, copy=["other", ".env"])
-    keep = worktrees._keep
+    aside = copies.aside
 
-    def late(*arguments: Any) -> list[str]:
+    def late(*arguments: Any) -> AbstractContextManager[None]:
         (Path(made.directory) / ".env").write_text("KEY=2")
-        return keep(*arguments)
+        return aside(*arguments)
 
-    monkeypatch.setattr(worktrees, "_keep", late)
+    monkeypatch.setattr(copies, "aside", late)
     assert ".env has just been changed" in refusal(made)
     assert (Path(made.directory) / ".env").read_text() == "KEY=2"
     assert (Path(made.directory) / "other").read_text() == "x"
     assert list(Path(made.directory).parent.iterdir()) == [Path(made.directory)]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_copy_that_was_committed_is_no_hindrance(repo: Path, changed: bool) -> None:
+    (repo / ".env").write_text("KEY=1")
+    exclude(repo, ".env")
+    made = add(repo, copy=[".env"])
+    if changed:
+        (Path(made.directory) / ".env").write_text("KEY=2")
+    git(made.directory, "add", "--force", ".env")
+    git(made.directory, "commit", "-q", "-m", "with a copy")
+    assert refusal(made) == "1 commit on no other branch and no remote"
+    (repo / ".env").unlink()
+    git(repo, "merge", "-q", "--ff-only", "fix")
+    assert worktrees.would_lose(made, force=False) == []
+    assert worktrees.remove(made, force=False) == Removed([], [])
 
 
 def test_copies_come_back_to_where_their_directory_was(tmp_path: Path) -> None:

@@ -24,11 +24,13 @@ class Life:
         self.root = root
         self.repo = repository(self.root / "code")
         (self.repo / ".env").write_text("KEY=1")
-        (self.repo / ".git/info/exclude").write_text("*.log\n")
+        (self.repo / ".git/info/exclude").write_text("*.log\n/cache\n")
         self.workspaces: dict[str, Workspace] = {}
         self.commits: set[str] = {git(self.repo, "rev-parse", "HEAD")}
         # What each changed file of a worktree has in it, by workspace.
         self.changed: dict[str, dict[str, str]] = {}
+        # Clones in a directory that git ignores, and the commit that is in this one alone.
+        self.clones: dict[Path, str] = {}
         # Branches that the person made, and that amux was about to make.
         self.own: set[str] = set()
         self.count = 0
@@ -130,6 +132,27 @@ class Life:
             if before:
                 git(workspace.directory, "checkout", "-q", before, check=False)
 
+    def tag(self, index: int) -> None:
+        """A commit that no branch leads to is given a name."""
+        if workspace := self.pick(index):
+            before = git(workspace.directory, "branch", "--show-current")
+            self.commit(index, detached=True)
+            git(workspace.directory, "tag", self.fresh())
+            if before:
+                git(workspace.directory, "checkout", "-q", before, check=False)
+
+    def clone(self, index: int, works: bool) -> None:
+        """Somebody may work in it, and name what comes of it by a tag alone."""
+        if workspace := self.pick(index):
+            clone = Path(workspace.directory) / "cache" / self.fresh()
+            git(self.repo, "clone", "-q", str(self.repo), str(clone))
+            if works:
+                git(clone, "checkout", "-q", "--detach")
+                self.clones[clone] = commit(clone, "file0", self.fresh())
+                git(clone, "tag", "mine")
+                git(clone, "checkout", "-q", "main")
+                git(clone, "reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
+
     def hide(self, index: int) -> None:
         if workspace := self.pick(index):
             git(workspace.directory, "update-index", "--assume-unchanged", "file0")
@@ -151,7 +174,7 @@ class Life:
     def finish(self, index: int) -> None:
         """Everything that lies about is committed."""
         if workspace := self.pick(index):
-            git(workspace.directory, "add", "--all", "--force")
+            git(workspace.directory, "add", "--all", "--force", "--", ".", ":!cache")
             git(workspace.directory, "commit", "-q", "--allow-empty", "-m", "everything")
             self.commits.add(git(workspace.directory, "rev-parse", "HEAD"))
             self.changed[workspace.id] = {}
@@ -204,6 +227,10 @@ class Life:
             for name, text in files.items():
                 assert (Path(self.workspaces[key].directory) / name).read_text() == text
 
+    def every_clone_with_work_is_there(self) -> None:
+        for clone, tip in self.clones.items():
+            assert git(clone, "rev-parse", "mine") == tip
+
     def every_branch_of_the_person_is_there(self) -> None:
         assert self.own <= set(git(self.repo, "branch", "--format=%(refname:short)").split())
 
@@ -228,6 +255,8 @@ DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
     "amend": lambda life, chance: life.amend(chance.randrange(4)),
     "go back": lambda life, chance: life.go_back(chance.randrange(4)),
     "leave": lambda life, chance: life.leave(chance.randrange(4)),
+    "tag": lambda life, chance: life.tag(chance.randrange(4)),
+    "clone": lambda life, chance: life.clone(chance.randrange(4), works=chance.random() < 0.3),
     "hide": lambda life, chance: life.hide(chance.randrange(4)),
     "stash": lambda life, chance: life.stash(chance.randrange(4)),
     "finish": lambda life, chance: life.finish(chance.randrange(4)),
@@ -237,7 +266,7 @@ DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
         chance.randrange(4), chance.choice(["taken away", "branch"])
     ),
 }
-WEIGHTS = [4, 2, 1, 1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 4, 3, 7, 2]
+WEIGHTS = [4, 2, 1, 1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 4, 3, 7, 2]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -250,5 +279,6 @@ def test_never_lost(tmp_path: Path, seed: int) -> None:
         DOINGS[doing](life, chance)
         life.every_commit_is_reachable()
         life.every_changed_file_is_there()
+        life.every_clone_with_work_is_there()
         life.every_branch_of_the_person_is_there()
     assert life.removed, done

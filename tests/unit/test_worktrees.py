@@ -410,13 +410,14 @@ def test_what_is_locked_is_not_removed_but_by_force(repo: Path) -> None:
 
 def test_a_branch_that_got_more_commits_meanwhile_stays(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = add(repo)
-    take_away = worktrees._take_away
+    delete_branch = worktrees._delete_branch
 
-    def late(workspace: Workspace, *rest: Any) -> None:
-        commit(workspace.directory, "late")
-        take_away(workspace, *rest)
+    def late(*arguments: Any) -> str:
+        tip = git(repo, "commit-tree", "-m", "late", "-p", "fix", "fix^{tree}")
+        git(repo, "update-ref", "refs/heads/fix", tip)
+        return delete_branch(*arguments)
 
-    monkeypatch.setattr(worktrees, "_take_away", late)
+    monkeypatch.setattr(worktrees, "_delete_branch", late)
     (kept,) = worktrees.remove(made, force=False).kept
     assert kept == "branch fix, which has got more commits meanwhile"
     assert "fix" in branches(repo)
