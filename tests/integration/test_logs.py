@@ -105,6 +105,12 @@ def test_each_run_has_a_log_of_its_own(anywhere: Client) -> None:
     assert first.read_bytes() == second.read_bytes() == before == b"run\r\n"
 
 
+def test_what_was_drawn_is_told_with_its_blanks_and_lines(amux: Amux) -> None:
+    session = amux.create(["printf", r"\033[2J\033[Hhello\033[5Cworld\033[3;1Hthird\n"])
+    assert finished(session)["last_lines"] == ["hello     world", "third"]
+    assert "hello     world" in amux.cli("show", session.id).stdout
+
+
 @pytest.mark.parametrize("command", ["exit 0", "exec sleep 1000"])
 def test_what_printed_nothing_has_no_last_output(anywhere: Client, command: str) -> None:
     session = anywhere.create(["sh", "-c", command])
