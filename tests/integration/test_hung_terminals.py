@@ -107,17 +107,12 @@ def screen(socket: Path) -> str:
 
 @pytest.mark.parametrize(("text", "may_come"), [("late", True), ("late\nlines", False)])
 def test_what_may_yet_be_typed_is_told_apart_from_what_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, may_come: bool
+    tmp_path: Path, text: str, may_come: bool
 ) -> None:
-    monkeypatch.setattr(tmux, "DEADLINE", 3.0)
-    # A default is bound before.
-    monkeypatch.setattr(Terminal.run, "__kwdefaults__", {"text": None, "deadline": 3.0})
-
     async def story(hung: Terminal, server: int) -> None:
         with stopped(server), pytest.raises(TmuxUnreachable) as told:
             await hung.send(text, False)
         assert isinstance(told.value, TmuxUnanswered) == may_come
-        monkeypatch.undo()
         await hung.send("after", True)
 
     with terminal(tmp_path / "hung") as (hung, server):
@@ -128,8 +123,6 @@ def test_what_may_yet_be_typed_is_told_apart_from_what_is_not(
 
 
 def test_of_text_and_enter_one_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmux, "DEADLINE", 3.0)
-
     async def story(hung: Terminal, server: int) -> None:
         through = tmux._through_libtmux
 
