@@ -51,9 +51,10 @@ def clients(socket: Path) -> list[psutil.Process]:
 
 
 def test_one_that_hangs_keeps_no_other_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmux, "DEADLINE", 3.0)
-
     async def story(hung: Terminal, server: int, healthy: Terminal) -> None:
+        # What the first question loads takes long on a machine that is busy.
+        await healthy.clients()
+        monkeypatch.setattr(tmux, "DEADLINE", 3.0)
         with stopped(server):
             asked = [asyncio.create_task(hung.send("x", False)) for _ in range(8)]
             # Each of them has begun.
@@ -91,7 +92,8 @@ def test_one_that_hangs_is_not_waited_for_beyond_the_deadline(
             threads = threading.active_count()
             for _ in range(3):
                 await refused(hung)
-            assert threading.active_count() <= threads
+            # Who waits for a process that has ended may not have gone yet.
+            until(lambda: threading.active_count() <= threads)
             assert not clients(hung.socket)
 
     with terminal(tmp_path / "hung") as (hung, server):
