@@ -13,19 +13,21 @@ _TAIL = 64 * 1024
 _END_TAIL = 4096
 
 _ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # a control sequence
+    r"\x1b(?:\[(?:(?P<count>[0-9]*)[0-9;]*(?P<move>[ABCEFGHade`f])|[0-?]*[ -/]*[@-~])"  # a control sequence
     r"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # a string, such as a title
     r"|[ -/]*[0-~])"  # everything shorter
 )
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_FORWARD, _TO_LINE = "Ca", "ABEFHdef"
+_MOVED_TO_LINE = "\v"
+_OTHER_LINE = re.compile(r"[\v\f]")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 def last_lines(log: Path, count: int = LINES) -> list[str]:
     data = _tail(log)
     if len(data) < _TAIL:
         data = _tail(_put_aside(log)) + data
-    text = _ESCAPES.sub("", data.decode(errors="replace"))
-    lines = [_line(line) for line in text.split("\n")]
+    lines = _seen(data)
     while lines and not lines[-1]:
         lines.pop()
     return lines[-count:]
@@ -45,7 +47,7 @@ def last_changed(path: Path) -> int:
 
 def shows(output: bytes) -> bool:
     """Whether a person sees anything of it."""
-    return any(map(_line, _ESCAPES.sub("", output.decode(errors="replace")).split("\n")))
+    return any(_seen(output))
 
 
 def size_of(path: Path) -> int:
@@ -128,6 +130,26 @@ def take_out_end(log: Path) -> None:
 
 def _put_aside(log: Path) -> Path:
     return log.with_name(log.name + ".1")
+
+
+def _seen(output: bytes) -> list[str]:
+    lines = []
+    for printed in _ESCAPES.sub(_in_its_place, output.decode(errors="replace")).split("\n"):
+        # Where nothing was written between two moves is no line.
+        lines += [line for line in map(_line, _OTHER_LINE.split(printed)) if line] or [""]
+    return lines
+
+
+def _in_its_place(escape: re.Match[str]) -> str:
+    """What keeps apart the words before and after a move of the cursor, and nothing for all else."""
+    count, move = escape["count"], escape["move"]
+    if not move:
+        return ""
+    if move in _TO_LINE:
+        return _MOVED_TO_LINE
+    if move in _FORWARD:
+        return " " * (LONGEST_LINE if len(count) > 3 else int(count or 1) or 1)
+    return "\r" if count in ("", "0", "1") else " "
 
 
 def _line(line: str) -> str:

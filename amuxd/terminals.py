@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from amuxd import processes
 from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed
-from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
+from amuxd.hosts.tmux import TmuxRefused, TmuxUnanswered, TmuxUnreachable
 from amuxd.logs import last_written, size_of
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -45,8 +45,17 @@ class Terminals:
     async def send(self, entry: Entry, text: str, enter: bool) -> None:
         await self._want(entry)
         await self._until_ready(entry)
-        await self._ask(entry, "send", self._runs.host.send(entry.id, text, enter))
+        await self._ask(entry, "send", self._typed(entry, text, enter))
         await self._runs.homes.attending.typed(entry)
+
+    async def _typed(self, entry: Entry, text: str, enter: bool) -> None:
+        try:
+            await self._runs.host.send(entry.id, text, enter)
+        except TmuxUnanswered as error:
+            name = entry.session.name
+            raise Internal(
+                f"it is not known whether it was typed into {name}, or will be yet: {error}"
+            ) from error
 
     async def capture(self, entry: Entry, lines: int) -> str:
         return await self._ask(entry, "capture", self._runs.host.capture(entry.id, lines))

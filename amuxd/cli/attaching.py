@@ -56,9 +56,13 @@ def _is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _take(client: Client, path: str) -> int:
+def need_terminal() -> None:
     if not _is_at_terminal():
         raise Failure("attach needs a terminal", "amux logs -f shows what it prints, amux send types into it")
+
+
+def _take(client: Client, path: str) -> int:
+    need_terminal()
     from amuxd.cli.lending import lend
 
     # One that was parked begins again for it.

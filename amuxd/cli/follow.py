@@ -16,7 +16,7 @@ def opened(log: Path, lines: int | None) -> list[BinaryIO]:
     """What was put aside when the log was full, then the log; each at where its last lines begin."""
     while True:
         present = _open(log)
-        aside = _open(log.with_name(log.name + ".1"))
+        aside = _open(_put_aside(log))
         if present is None or aside is None or not os.path.sameopenfile(present.fileno(), aside.fileno()):
             break
         # The log was put aside in this very moment: it is there twice, and the new one is missing.
@@ -26,6 +26,15 @@ def opened(log: Path, lines: int | None) -> list[BinaryIO]:
     if lines is not None:
         _seek_last_lines(files, lines)
     return files
+
+
+def is_beginning_dropped(log: Path) -> bool:
+    """When the log was full once more, what had been put aside before had to go."""
+    return log.with_name(log.name + ".dropped").exists()
+
+
+def _put_aside(log: Path) -> Path:
+    return log.with_name(log.name + ".1")
 
 
 def _open(path: Path) -> BinaryIO | None:
@@ -98,6 +107,8 @@ class Growth:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._file: BinaryIO | None = None
+        # Whoever reads slowly may find that what came next is gone.
+        self.may_have_missed = False
         libc = ctypes.CDLL(None, use_errno=True)
         self._inotify: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         mask = _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO
@@ -124,8 +135,17 @@ class Growth:
                 return
             # It may have been written to until the very moment that it was replaced.
             yield from blocks(self._file)
-            self._file.close()
-            self._file = None
+            self._file = self._next_after(self._file)
+
+    def _next_after(self, file: BinaryIO) -> BinaryIO | None:
+        """What was put aside meanwhile, or nothing: then it is the log."""
+        aside = _open(_put_aside(self._log))
+        if aside is not None and os.path.sameopenfile(aside.fileno(), file.fileno()):
+            aside.close()
+            aside = None
+        file.close()
+        self.may_have_missed = self.may_have_missed or aside is not None
+        return aside
 
     def _forget_events(self) -> None:
         try:

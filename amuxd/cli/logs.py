@@ -4,6 +4,7 @@ import select
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -11,8 +12,9 @@ from amuxd.cli import failures, sessions
 from amuxd.cli.client import Client, Properties, is_owner_change
 from amuxd.cli.connection import Signal
 from amuxd.cli.failures import Failure, RemoteError
-from amuxd.cli.follow import Growth, Printed, blocks, opened
+from amuxd.cli.follow import Growth, Printed, blocks, is_beginning_dropped, opened
 from amuxd.cli.naming import session_argument
+from amuxd.cli.text import harmless
 
 # Who tells of the end is not who writes the log: it is complete once it was quiet this long.
 _QUIET_MILLISECONDS = 200
@@ -34,9 +36,7 @@ def logs(name: str, follow: bool, lines: int | None, run: int | None) -> None:
     if follow and run in (None, session["Run"]) and log.parent.is_dir():
         _follow(client, path, session, log, lines)
         return
-    files = opened(log, lines)
-    if not files and run is not None:
-        raise Failure(f"{sessions.label(session)} has no output of run {run}")
+    files = _opened(session, run, log, lines)
     printed = Printed()
     for file in files:
         _write(printed.of(blocks(file)))
@@ -50,10 +50,27 @@ def _log(session: Properties, run: int | None) -> Path:
     return log if run is None else log.parent.parent / str(run) / log.name
 
 
+def _opened(session: Properties, run: int | None, log: Path, lines: int | None) -> list[BinaryIO]:
+    files = opened(log, lines)
+    if not files:
+        label = sessions.label(session)
+        if run is not None:
+            raise Failure(f"{label} has no output of run {run}")
+        if session["State"] not in ("created", "starting") and not sessions.never_started(session):
+            raise Failure(f"the log of {label} is gone")
+    elif files[0].tell() == 0 and is_beginning_dropped(log):
+        _note(f"the beginning of what {sessions.label(session)} printed is no longer kept: its log was full")
+    return files
+
+
+def _note(sentence: str) -> None:
+    print(harmless(f"amux: {sentence}"), file=sys.stderr)
+
+
 def _follow(client: Client, path: str, session: Properties, log: Path, lines: int | None) -> None:
     # Before anything is read, so that nothing is printed unnoticed in between.
     growth = Growth(log)
-    files = opened(log, lines)
+    files = _opened(session, None, log, lines)
     printed = Printed()
     for file in files:
         _write(printed.of(blocks(file)))
@@ -68,12 +85,19 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
             ended = ended or _is_end(client, signal, path, run)
         if not ended:
             poll.poll()
-            _write(printed.of(growth.blocks()))
+            _go_on(growth, printed)
     poll.unregister(client.fileno())
-    _write(printed.of(growth.blocks()))
+    _go_on(growth, printed)
     while poll.poll(_QUIET_MILLISECONDS):
-        _write(printed.of(growth.blocks()))
+        _go_on(growth, printed)
     _write([printed.rest()])
+
+
+def _go_on(growth: Growth, printed: Printed) -> None:
+    _write(printed.of(growth.blocks()))
+    if growth.may_have_missed:
+        growth.may_have_missed = False
+        _note("it was printed faster than it was read here, and some of it may be missing")
 
 
 def _write(output: Iterable[bytes]) -> None:

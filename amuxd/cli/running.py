@@ -69,6 +69,10 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     """
     if attach and wait:
         raise WrongUsage("--attach and --wait do not go together", "amux run --attach, or amux run --wait")
+    if attach:
+        from amuxd.cli.attaching import need_terminal
+
+        need_terminal()
     if given["name"] == "":
         raise WrongUsage("a name must not be empty", "amux run without -n thinks of one")
     _check_workspace(given)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 where to say
-# that it is ready; beside that stands a file "full" while there is no room. dd writes what it read at once, and
+# that it is ready. Where a log.1 was dropped for that, log.dropped says so, and is empty. Beside that stands a file "full" while there is no room. dd writes what it read at once, and
 # what it could not write is gone with it: so room for all that it may read is reserved in the log before it reads.
 # Until there is room, what comes waits in the terminal's own buffer.
 log=$1
@@ -53,7 +53,7 @@ reserve_a_little() {
 }
 give_back() {
     reserved=0
-    quietly truncate -s +0
+    quietly truncate -c -s +0
 }
 say() {
     printf '\r\n[amux: %s]\r\n' "$1" >>"$log"
@@ -96,6 +96,16 @@ plan() {
     [ "$blocks" -gt 64 ] || blocks=64
 }
 
+# There is no moment at which the beginning is gone and nothing says so, nor the other way round.
+put_aside() {
+    [ ! -e "$log.1" ] || mv -f "$log.1" "$log.dropped" || return
+    mv -f "$log" "$log.1" || return
+    before=0
+    command : >"$log"
+    # Not emptied itself: whoever reads it still goes on with it.
+    [ ! -s "$log.dropped" ] || { command : >"$log.empty" && mv -f "$log.empty" "$log.dropped"; }
+}
+
 command : >>"$log"
 before=$(size)
 block=$least
@@ -131,9 +141,6 @@ while :; do
     before=$after
     if [ "$before" -ge "$cap" ]; then
         give_back
-        if mv -f "$log" "$log.1"; then
-            : >"$log"
-            before=0
-        fi
+        put_aside
     fi
 done

@@ -48,6 +48,10 @@ class TmuxUnreachable(Exception):
     """tmux could not be asked, which says nothing about the session."""
 
 
+class TmuxUnanswered(TmuxUnreachable):
+    """tmux was asked, and may yet do it: what waits in its socket cannot be taken back."""
+
+
 class TmuxRefused(Exception):
     """tmux answered, and said no."""
 
@@ -229,12 +233,21 @@ class Terminal:
     async def send(self, text: str, enter: bool) -> None:
         # tmux takes 16 KiB of arguments; and a line break typed is Enter, where one pasted is a line break.
         if len(text.encode()) > 8000 or "\n" in text:
-            await self.run("load-buffer", "-b", "amux", "-", text=text)
+            try:
+                await self.run("load-buffer", "-b", "amux", "-", text=text)
+            except TmuxUnanswered as error:
+                # That alone types nothing.
+                raise TmuxUnreachable(str(error)) from error
             await self.run("paste-buffer", "-d", "-p", "-r", "-b", "amux", "-t", PANE)
         elif text:
             await self._verb("send-keys", "-t", PANE, "-l", "--", text)
         if enter:
-            await self._verb("send-keys", "-t", PANE, "Enter")
+            try:
+                await self._verb("send-keys", "-t", PANE, "Enter")
+            except (TmuxUnreachable, TmuxRefused) as error:
+                if not text:
+                    raise
+                raise TmuxUnanswered(f"the text was, Enter perhaps not: {error}") from error
 
     async def _verb(self, *arguments: str) -> list[str]:
         return await _through_libtmux(self.socket, arguments)
@@ -260,7 +273,7 @@ async def run(argv: Sequence[str], *, text: str | None = None, deadline: float =
             process.communicate(text.encode() if text is not None else None), deadline
         )
     except TimeoutError:
-        raise TmuxUnreachable(f"tmux did not answer within {deadline:.0f} s") from None
+        raise TmuxUnanswered(_silence(deadline)) from None
     finally:
         # It has lent its pipes to the server: one that hangs keeps them open when its client is no more.
         transport.close()
@@ -270,9 +283,15 @@ async def run(argv: Sequence[str], *, text: str | None = None, deadline: float =
     return out.decode(errors="replace")
 
 
+def _silence(deadline: float) -> str:
+    return f"tmux did not answer within {deadline:.0f} s"
+
+
 def _failure(message: str) -> Exception:
     message = message.strip()
-    if "no server running" in message or "error connecting" in message or "lost server" in message:
+    if "lost server" in message or "server exited" in message:
+        return TmuxUnanswered(message)
+    if "no server running" in message or "error connecting" in message:
         return TmuxUnreachable(message)
     return TmuxRefused(message)
 
@@ -283,9 +302,11 @@ _turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
 async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
     turn = _turns.setdefault(socket, asyncio.Lock())
+    silence: type[TmuxUnreachable] = TmuxUnreachable
     try:
         async with asyncio.timeout(DEADLINE):
             await turn.acquire()
+            silence = TmuxUnanswered
             asked = asyncio.ensure_future(_asked(socket, arguments))
             asked.add_done_callback(partial(_end_turn, turn))
             try:
@@ -296,7 +317,7 @@ async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
                 await alone(partial(_kill_clients, socket))
                 raise
     except TimeoutError:
-        raise TmuxUnreachable(f"tmux did not answer within {DEADLINE:.0f} s") from None
+        raise silence(_silence(DEADLINE)) from None
     except OSError as error:
         raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
 
@@ -316,7 +337,7 @@ async def _asked(socket: Path, arguments: Sequence[str]) -> list[str]:
     if err:
         raise _failure(" ".join(err))
     if code < 0:
-        raise TmuxUnreachable(f"its client was killed by {signal_name(-code)}")
+        raise TmuxUnanswered(f"its client was killed by {signal_name(-code)}")
     return out
 
 

@@ -28,6 +28,12 @@ def test_attach_without_a_terminal(build: Stand) -> None:
     assert (code, err.splitlines()[0]) == (1, "amux: attach needs a terminal")
 
 
+def test_run_attach_without_a_terminal_starts_nothing(build: Stand) -> None:
+    code, out, err = build.amux("run", "--attach", "make")
+    assert (code, out, err.splitlines()[0]) == (1, "", "amux: attach needs a terminal")
+    assert "s002" not in build.amux("ls", "-a")[1]
+
+
 def test_attach_to_itself(build: Stand) -> None:
     code, out = build.terminal("attach", "build", AMUX_SESSION_ID="s001").ends()
     assert (code, out) == (4, "amux: this terminal is build (s001) itself\r\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def test_a_log_that_is_full_begins_anew_and_loses_nothing(anywhere: Client) -> N
     certificate = finished(session)
     assert certificate["last_lines"][-1] == "line 0000639999"
     earlier, now = log(session).with_name("output.log.1"), log(session)
-    assert sorted(path.name for path in now.parent.glob("output*")) == ["output.log", "output.log.1"]
+    files = ["output.log", "output.log.1", "output.log.dropped"]
+    assert sorted(path.name for path in now.parent.glob("output*")) == files
+    assert size_of(now.with_name("output.log.dropped")) == 0
     # It passes the cap by less than one bout of reading.
     assert 4 * MEBIBYTE <= earlier.stat().st_size < 5 * MEBIBYTE
     assert now.stat().st_size < 5 * MEBIBYTE
@@ -71,6 +74,44 @@ def test_a_log_that_is_full_begins_anew_and_loses_nothing(anywhere: Client) -> N
     begin = int(lines[0].split()[1])
     assert lines == [f"line {number:010d}" for number in range(begin, 640_000)]
     assert len(kept) > 4 * MEBIBYTE
+
+
+def test_a_beginning_that_is_no_longer_kept_is_told_of(amux: Amux) -> None:
+    with_cap(amux, "4M")
+    # Raw: a carriage return would be printed with each newline.
+    program = "import sys; [print(f'line {n:010d}') for n in range(int(sys.argv[1]))]"
+    twice = amux.create(python(amux, program, "400000"), name="twice")
+    thrice = amux.create(python(amux, program, "600000"), name="thrice")
+    finished(twice)
+    finished(thrice)
+    assert size_of(log(twice).with_name("output.log.1")) >= 4 * MEBIBYTE
+    whole = amux.cli("logs", "twice")
+    assert (whole.stdout[:16], whole.stderr) == ("line 0000000000\n", "")
+    told = f"amux: the beginning of what thrice ({thrice.id}) printed is no longer kept: its log was full\n"
+    for options in ((), ("-f",), ("-n", "10000000"), ("--run", "1")):
+        part = amux.cli("logs", "thrice", *options)
+        assert "line 0000000000" not in part.stdout
+        assert part.stdout.endswith("line 0000599999\n")
+        assert part.stderr == told
+    assert amux.cli("logs", "thrice", "-n", "1").stderr == ""
+
+
+def test_a_log_that_was_deleted_is_gone(amux: Amux) -> None:
+    session = amux.create(["sh", "-c", "echo ready; exec cat"], name="fz")
+    path = log(session)
+    until(lambda: b"ready" in path.read_bytes())
+    gone = f"amux: the log of fz ({session.id}) is gone\n"
+    shutil.rmtree(path.parents[2])
+    for options in ((), ("-f",)):
+        refused = amux.cli("logs", "fz", *options, check=False)
+        assert (refused.returncode, refused.stdout, refused.stderr) == (1, "", gone)
+    session.send("printed later")
+    # What is known of it is written anew, and its log is not.
+    session.stop()
+    assert path.parent.is_dir()
+    for options in ((), ("-f",)):
+        refused = amux.cli("logs", "fz", *options, check=False)
+        assert (refused.returncode, refused.stdout, refused.stderr) == (1, "", gone)
 
 
 def test_at_the_cap_nothing_is_lost_while_amuxd_is_down(amux: Amux) -> None:
@@ -103,6 +144,12 @@ def test_each_run_has_a_log_of_its_own(anywhere: Client) -> None:
     second = log(session)
     assert (first.parent.name, second.parent.name) == ("1", "2")
     assert first.read_bytes() == second.read_bytes() == before == b"run\r\n"
+
+
+def test_what_was_drawn_is_told_with_its_blanks_and_lines(amux: Amux) -> None:
+    session = amux.create(["printf", r"\033[2J\033[Hhello\033[5Cworld\033[3;1Hthird\n"])
+    assert finished(session)["last_lines"] == ["hello     world", "third"]
+    assert "hello     world" in amux.cli("show", session.id).stdout
 
 
 @pytest.mark.parametrize("command", ["exit 0", "exec sleep 1000"])

@@ -46,3 +46,16 @@ def test_growth_goes_on_across_a_rotation(tmp_path: Path) -> None:
     log.write_bytes(b"four\n")
     assert b"".join(growth.blocks()) == b"two\nthree\nfour\n"
     assert not select.select([growth], [], [], 0)[0]
+    assert not growth.may_have_missed
+
+
+def test_whoever_reads_slowly_is_told_that_there_was_more(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    growth = Growth(log)
+    log.write_bytes(b"one\n")
+    assert b"".join(growth.blocks()) == b"one\n"
+    for printed in (b"two\n", b"three\n", b"four\n"):
+        log.rename(tmp_path / "output.log.1")
+        log.write_bytes(printed)
+    assert b"".join(growth.blocks()) == b"three\nfour\n"
+    assert growth.may_have_missed
