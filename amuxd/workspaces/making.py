@@ -25,7 +25,7 @@ from amuxd.git import INHERITED, GitFailed
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
-from amuxd.states import LIVE, State
+from amuxd.states import LIVE, Liveness, State
 from amuxd.supervisor import now
 from amuxd.threads import alone
 from amuxd.workspaces import directories, worktrees
@@ -165,6 +165,7 @@ class Maker:
 
     def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
         """Those who are at work in it, and can be ended."""
+        self._refuse_unreadable(workspace)
         self._refuse_others(workspace)
         live = [entry for entry in self._workspaces.sessions_in(workspace.id) if is_at_work(entry)]
         if live and not force:
@@ -173,6 +174,22 @@ class Maker:
             if entry.state.state not in _CAN_BE_ENDED:
                 raise _cannot_be_ended(entry)
         return live
+
+    def _refuse_unreadable(self, workspace: Workspace) -> None:
+        """Sessions of whose files less can be read than of their processes can be seen."""
+        known = self._workspaces.get(workspace.id) or workspace
+        holders = {place.session_id for place in known.holders}
+        unreadable = [
+            session.name
+            for session in self._supervisor.registry.not_readable.values()
+            if session.host_alive is not Liveness.DEAD
+            and (session.id in holders or _is_of(session.session, workspace))
+        ]
+        if unreadable:
+            raise WorkspaceDirty(
+                f"sessions that cannot be read may be at work in {workspace.name}: {', '.join(unreadable)}; "
+                "stop them first"
+            )
 
     def _refuse_others(self, workspace: Workspace) -> None:
         """What goes with the worktree, though it is not the workspace's own."""
@@ -247,6 +264,13 @@ class Maker:
 def is_at_work(entry: Entry) -> bool:
     """Also one whose processes work on while nobody looks after it."""
     return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
+
+
+def _is_of(session: Session | None, workspace: Workspace) -> bool:
+    if session is None:
+        return False
+    is_within = bool(workspace.repository) and Path(session.directory).is_relative_to(workspace.directory)
+    return session.workspace_id == workspace.id or is_within
 
 
 async def _given_in_time(workspace: Workspace, path: str) -> Workspace:
