@@ -149,8 +149,7 @@ class Daemon:
         runs.homes.watch_attachments(host.attached_directory)
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
-        for unfinished in await workspaces.load():
-            await maker.recover(unfinished)
+        unfinished = await workspaces.load()
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
@@ -173,6 +172,9 @@ class Daemon:
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
         orphans.begin()
+        # Not before: a repository that hangs would keep everybody waiting.
+        for workspace in unfinished:
+            supervisor.spawn(maker.recover(workspace))
         background = [
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),
@@ -278,7 +280,8 @@ async def _become_sole_keeper(state: Path, bus: Bus) -> int:
     deadline = time.monotonic() + OTHER_DAEMON_DEADLINE
     while not _locked(fd):
         pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-        if pid == await _serving(bus):
+        # A file may be empty yet, and nobody have the name.
+        if pid and pid == await _serving(bus):
             raise NeedsPerson(f"amuxd runs already (pid {pid}): amux ls")
         # It may have lost its bus, and be about to end.
         if time.monotonic() > deadline:

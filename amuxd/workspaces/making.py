@@ -26,7 +26,7 @@ from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import LIVE, Liveness, State
-from amuxd.supervisor import now
+from amuxd.supervisor import RETRY_PAUSE, now
 from amuxd.threads import alone
 from amuxd.workspaces import directories, worktrees
 from amuxd.workspaces.directories import Presence
@@ -89,8 +89,7 @@ class Maker:
         settings = self._runs.settings.workspaces
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment, asked.umask)
         repository = await self._work(worktrees.common_directory, asked.repository)
-        # git itself takes one worktree after the other in a repository.
-        async with self._adding.setdefault(repository, asyncio.Lock()):
+        async with self._one_at_a_time(repository):
             planned = await self._work(worktrees.planned, bare, wish, settings.directory, repository)
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
@@ -109,18 +108,40 @@ class Maker:
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
         try:
-            if await self._work(worktrees.recovered, unfinished):
-                made = replace(unfinished, being_made=False)
-                await self._workspaces.write(made)
-                self._workspaces.know(made)
-                return
-        except (AmuxError, GitFailed, OSError) as error:
-            logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
-        try:
-            await self._workspaces.forget(unfinished)
+            while not await self._try_to_recover(unfinished):
+                logger.warning("workspace %s, which was being made, is out of reach", unfinished.name)
+                await asyncio.sleep(RETRY_PAUSE)
         except Internal as error:
             # The next amuxd tries again; this one has sessions to look after.
             logger.error("%s", error)
+        finally:
+            self._workspaces.let_go(unfinished)
+
+    async def _try_to_recover(self, unfinished: Workspace) -> bool:
+        """False where a place that it needs does not answer: what became of it is not known."""
+        if not await _answers(unfinished):
+            return False
+        try:
+            if await self._recovered(unfinished):
+                made = replace(unfinished, being_made=False)
+                await self._workspaces.write(made)
+                self._workspaces.know(made)
+                return True
+        except (AmuxError, GitFailed, OSError) as error:
+            if not await _answers(unfinished):
+                return False
+            logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
+        await self._workspaces.forget(unfinished)
+        return True
+
+    async def _recovered(self, unfinished: Workspace) -> bool:
+        repository = await self._work(worktrees.common_directory, unfinished.repository)
+        async with self._one_at_a_time(repository):
+            return await self._work(worktrees.recovered, unfinished)
+
+    def _one_at_a_time(self, repository: Path) -> asyncio.Lock:
+        """git itself takes one worktree after the other in a repository."""
+        return self._adding.setdefault(repository, asyncio.Lock())
 
     async def remove(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
         async with self._workspaces.closed(workspace):
@@ -264,6 +285,13 @@ class Maker:
 def is_at_work(entry: Entry) -> bool:
     """Also one whose processes work on while nobody looks after it."""
     return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
+
+
+async def _answers(workspace: Workspace) -> bool:
+    """Asked before git, which would wait."""
+    places = (workspace.repository, f"{workspace.repository}/.git", workspace.directory)
+    looks = (directories.look_in_time(place, None) for place in places)
+    return Presence.UNKNOWN not in await asyncio.gather(*looks)
 
 
 def _is_of(session: Session | None, workspace: Workspace) -> bool:
