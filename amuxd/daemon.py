@@ -57,6 +57,8 @@ logger = logging.getLogger(__name__)
 
 OTHER_DAEMON_DEADLINE = 15.0
 DRAIN = 3.0
+# For workspaces that were being made to be finished or undone before anybody asks for them.
+RECOVERY = 2.0
 
 
 class CannotServe(Exception):
@@ -149,7 +151,10 @@ class Daemon:
         runs.homes.watch_attachments(host.attached_directory)
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, settings.agents)
-        unfinished = await workspaces.load()
+        recovering = [supervisor.spawn(maker.recover(unfinished)) for unfinished in await workspaces.load()]
+        if recovering:
+            # A repository that hangs keeps nobody waiting for longer.
+            await asyncio.wait(recovering, timeout=RECOVERY)
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
@@ -172,9 +177,6 @@ class Daemon:
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
         orphans.begin()
-        # Not before: a repository that hangs would keep everybody waiting.
-        for workspace in unfinished:
-            supervisor.spawn(maker.recover(workspace))
         background = [
             supervisor.spawn(reconcile.sweep_forever(runs)),
             supervisor.spawn(self._watchdog(bus)),

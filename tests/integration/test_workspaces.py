@@ -337,13 +337,16 @@ def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
     killed_meanwhile()
     amux.start()
     assert amux.cli("ws", "ls").stdout == ""
+    until(lambda: git(repo, "branch", "--format=%(refname:short)") == "main")
+    until(lambda: not amux.cli("ws", "add", "fix", cwd=repo, check=False).returncode)
+    amux.cli("ws", "rm", "fix")
     assert not directory.exists()
-    assert git(repo, "branch", "--format=%(refname:short)") == "main"
     amux.cli("ws", "add", "fix", cwd=repo)
     killed_meanwhile()
     # Somebody finds it and works in it before amuxd is back.
     (directory / "work").write_text("mine")
     amux.start()
+    until(lambda: "fix" in amux.cli("ws", "ls").stdout)
     assert workspace_directory(amux, "fix") == directory
     assert (directory / "work").read_text() == "mine"
     assert amux.cli("ws", "rm", "fix", check=False).returncode == 4
@@ -613,5 +616,5 @@ def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path
     for way in ("smudge", "clean"):
         git(repo, "config", "--unset", f"filter.slow.{way}")
     amux.start()
-    assert git(repo, "branch", "--format=%(refname:short)").split() == ["here", "main"]
-    amux.cli("ws", "add", "slow", cwd=repo)
+    until(lambda: git(repo, "branch", "--format=%(refname:short)").split() == ["here", "main"])
+    until(lambda: not amux.cli("ws", "add", "slow", cwd=repo, check=False).returncode)
