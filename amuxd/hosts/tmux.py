@@ -265,6 +265,8 @@ async def run(argv: Sequence[str], *, text: str | None = None, deadline: float =
         # It has lent its pipes to the server: one that hangs keeps them open when its client is no more.
         transport.close()
         await process.wait()
+    if process.returncode and process.returncode < 0:
+        raise _killed(process.returncode)
     if process.returncode:
         raise _failure(err.decode(errors="replace"))
     return out.decode(errors="replace")
@@ -316,8 +318,12 @@ async def _asked(socket: Path, arguments: Sequence[str]) -> list[str]:
     if err:
         raise _failure(" ".join(err))
     if code < 0:
-        raise TmuxUnreachable(f"its client was killed by {signal_name(-code)}")
+        raise _killed(code)
     return out
+
+
+def _killed(code: int) -> TmuxUnreachable:
+    return TmuxUnreachable(f"its client was killed by {signal_name(-code)}")
 
 
 def _end_turn(turn: asyncio.Lock, asked: asyncio.Future[list[str]]) -> None:
@@ -328,9 +334,11 @@ def _end_turn(turn: asyncio.Lock, asked: asyncio.Future[list[str]]) -> None:
 
 
 def _kill_clients(socket: Path) -> None:
+    # In one word, as libtmux writes it: what asks in another way has a time limit of its own.
+    named = f"-S{socket}"
     for child in psutil.Process().children():
         try:
-            if any(str(socket) in word for word in child.cmdline()):
+            if named in child.cmdline():
                 child.kill()
         except psutil.Error:
             continue
