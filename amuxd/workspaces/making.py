@@ -152,6 +152,7 @@ class Maker:
             if live and workspace.repository and is_in_reach:
                 # Nothing is ended for a removal that is refused then.
                 await self._work(worktrees.would_lose, workspace, force, with_ignored)
+            stopped = _what_stops(live)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
@@ -164,14 +165,14 @@ class Maker:
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
             await self._workspaces.forget(workspace)
-            return removed
+            return Removed([*stopped, *removed.lost], list(dict.fromkeys(removed.kept)))
 
     async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
         """What remove() would throw away, or what it would raise."""
-        self._refuse_used(workspace, force)
+        stopped = _what_stops(self._refuse_used(workspace, force))
         if not await self._is_in_reach(workspace, force) or not workspace.repository:
-            return []
-        return await self._work(worktrees.would_lose, workspace, force, with_ignored)
+            return stopped
+        return stopped + await self._work(worktrees.would_lose, workspace, force, with_ignored)
 
     async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
         """Asked before git would wait for it: without an answer it is forgotten by force alone."""
@@ -319,6 +320,10 @@ def _given(workspace: Workspace, path: str) -> Workspace:
 
 def _cannot_be_ended(entry: Entry) -> InvalidTransition:
     return InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
+
+
+def _what_stops(live: list[Entry]) -> list[str]:
+    return [f"what {entry.session.name} does ({entry.state.state}): it is stopped" for entry in live]
 
 
 def _named(entries: list[Entry]) -> str:
