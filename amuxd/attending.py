@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -123,6 +123,9 @@ class _Heard:
     redrawn_at: int = 0
     listening: asyncio.Task[None] | None = None
     terminal: int | None = None
+    # When something was read there that may have been a key, and is not decided on yet.
+    reads: list[int] = field(default_factory=list)
+    taking: asyncio.Task[None] | None = None
 
 
 class Attending:
@@ -249,15 +252,20 @@ class Attending:
         if processes.reads_lines(terminal):
             self._supervisor.spawn(self._attend(entry, attention.Typed()))
         else:
-            self._supervisor.spawn(self._take_for_key(entry, heard, now()))
-
-    async def _take_for_key(self, entry: Entry, heard: _Heard, at: int) -> None:
-        await asyncio.sleep(PATIENCE)
-        typed = entry.attached > 0 and await self._host.takes_only_keys(entry.id)
-        if typed and not self._was_redrawn(heard, at) and self._is_heard(entry, heard):
-            await self._attend(entry, attention.Pressed(at))
-        else:
+            heard.reads.append(now())
+            # At once: a key may follow what was none.
             self._watch_terminal(entry, heard)
+            if heard.taking is None or heard.taking.done():
+                heard.taking = self._supervisor.spawn(self._take_for_keys(entry, heard))
+
+    async def _take_for_keys(self, entry: Entry, heard: _Heard) -> None:
+        while reads := heard.reads:
+            heard.reads = []
+            await asyncio.sleep(PATIENCE)
+            typed = entry.attached > 0 and await self._host.takes_only_keys(entry.id)
+            keys = [at for at in reads if not self._was_redrawn(heard, at)]
+            if typed and keys and self._is_heard(entry, heard):
+                await self._attend(entry, attention.Pressed(keys[-1]))
 
     def _was_redrawn(self, heard: _Heard, at: int) -> bool:
         """Whoever came to look may be known of only a while after what their coming brings about."""

@@ -93,6 +93,7 @@ class Bells:
         elif byte == _BELL:
             # Terminals obey control characters inside of a sequence and then go on with it.
             self._call("", at + 1)
+            self._begun_at = self._called_at
         elif byte != _ESCAPE:
             self._state = self._ground
         return at + 1

@@ -58,6 +58,8 @@ logger = logging.getLogger(__name__)
 
 OTHER_DAEMON_DEADLINE = 15.0
 DRAIN = 3.0
+# For workspaces that were being made to be finished or undone before anybody asks for them.
+RECOVERY = 2.0
 
 
 class CannotServe(Exception):
@@ -154,8 +156,10 @@ class Daemon:
         runs.homes.watch_attachments(host.attached_directory)
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, runs.settings)
-        for unfinished in await workspaces.load():
-            await maker.recover(unfinished)
+        recovering = [supervisor.spawn(maker.recover(unfinished)) for unfinished in await workspaces.load()]
+        if recovering:
+            # A repository that hangs keeps nobody waiting for longer.
+            await asyncio.wait(recovering, timeout=RECOVERY)
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
@@ -284,7 +288,8 @@ async def _become_sole_keeper(state: Path, bus: Bus) -> int:
     deadline = time.monotonic() + OTHER_DAEMON_DEADLINE
     while not _locked(fd):
         pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-        if pid == await _serving(bus):
+        # A file may be empty yet, and nobody have the name.
+        if pid and pid == await _serving(bus):
             raise NeedsPerson(f"amuxd runs already (pid {pid}): amux ls")
         # It may have lost its bus, and be about to end.
         if time.monotonic() > deadline:

@@ -54,6 +54,10 @@ def _lock_at_once(path: Path) -> Callable[[], None] | None:
     except OSError:
         os.close(fd)
         return None
+    if not os.fstat(fd).st_nlink:
+        # Taken away since it was opened: whoever comes now makes another.
+        os.close(fd)
+        return None
     return partial(_unlock, fd)
 
 

@@ -35,7 +35,7 @@ STRICTLY = {
 }
 
 # Who waits for git is a thread, which cannot be cancelled, and which amuxd waits for when it ends.
-_at_work: set[subprocess.Popen[str]] = set()
+_at_work: set[subprocess.Popen[bytes]] = set()
 _changed = threading.Condition()
 _stopping = threading.Event()
 
@@ -62,33 +62,64 @@ def git(
     if _stopping.is_set():
         raise GitFailed(arguments, -1, "amuxd is stopping")
     argv = ["git", "--no-optional-locks", *_QUIET, "-C", str(directory), *arguments]
+    with _memory() as printed, _memory() as said:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+                # No pipes: what a helper of git's leaves behind may keep these open for as long as it likes.
+                stdout=printed,
+                stderr=said,
+                env=_environment(environment or {}),
+                umask=umask,
+                # git's own helpers end with it when the deadline is over.
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise GitFailed(arguments, -1, "git is not installed") from None
+        try:
+            with _known(process):
+                process.communicate(None if input is None else _encoded(input), timeout=deadline)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s") from None
+        complaint = _written(said).replace("\r", "\n")
+        if process.returncode != 0:
+            raise GitFailed(
+                arguments, process.returncode, _one_line(complaint) or f"git {arguments[0]} failed"
+            )
+        if missing is not None:
+            missing += dict.fromkeys(_FILTER.findall(complaint))
+        return _written(printed)
+
+
+@contextlib.contextmanager
+def _memory() -> Iterator[int]:
+    fd = os.memfd_create("git", os.MFD_CLOEXEC)
     try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(environment or {}),
-            umask=umask,
-            # git's own helpers end with it when the deadline is over.
-            start_new_session=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-        )
-    except FileNotFoundError:
-        raise GitFailed(arguments, -1, "git is not installed") from None
-    try:
-        with _known(process):
-            printed, said = process.communicate(input, timeout=deadline)
-    except subprocess.TimeoutExpired:
-        _signal(process, signal.SIGKILL)
-        process.communicate()
-        raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s") from None
-    if process.returncode != 0:
-        raise GitFailed(arguments, process.returncode, _one_line(said) or f"git {arguments[0]} failed")
-    if missing is not None:
-        missing += dict.fromkeys(_FILTER.findall(said))
-    return printed
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _written(fd: int) -> str:
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        file.seek(0)
+        return file.read().decode(errors="surrogateescape")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    _signal(process, signal.SIGKILL)
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    # A file system that hangs may hold even what was killed.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE)
 
 
 def programs_in(search_path: str) -> dict[str, str]:
@@ -103,7 +134,7 @@ def stop(patience: float = PATIENCE) -> None:
         _end(_at_work, patience)
 
 
-def _end(processes: Iterable[subprocess.Popen[str]], patience: float) -> None:
+def _end(processes: Iterable[subprocess.Popen[bytes]], patience: float) -> None:
     for process in processes:
         # git takes its locks away then, and what it had half made.
         _signal(process, signal.SIGTERM)
@@ -118,7 +149,7 @@ def _kill_the_rest(patience: float) -> None:
 
 
 @contextlib.contextmanager
-def _known(process: subprocess.Popen[str]) -> Iterator[None]:
+def _known(process: subprocess.Popen[bytes]) -> Iterator[None]:
     with _changed:
         _at_work.add(process)
         if _stopping.is_set():
@@ -132,7 +163,7 @@ def _known(process: subprocess.Popen[str]) -> Iterator[None]:
             _changed.notify_all()
 
 
-def _signal(process: subprocess.Popen[str], number: int) -> None:
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from amuxd import inotify, processes, states
 from amuxd.attending import Attending
+from amuxd.errors import Internal
 from amuxd.hosts import EXIT_STATUS, Home, Host
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
@@ -254,12 +255,28 @@ class Homes:
                 entry.settling = None
 
     async def tear_down(self, entry: Entry) -> None:
+        """What does not end is no more than logged: the end of a run is told all the same."""
         self.let_go_of_shell(entry)
         try:
             await self._host.tear_down(entry.id)
         except Exception:
             logger.exception("what is left of %s could not be ended", entry.session.name)
-        # Until then it stands.
+        self._has_no_terminal(entry)
+
+    async def surely_tear_down(self, entry: Entry) -> None:
+        """Raises Internal, and then all stands as it did."""
+        try:
+            await self._host.tear_down(entry.id)
+        except Exception as error:
+            name = entry.session.name
+            logger.exception("what is left of %s could not be ended", name)
+            raise Internal(f"what is left of {name} could not be ended: {error}") from error
+        self.let_go_of_shell(entry)
+        self._has_no_terminal(entry)
+        self._supervisor.changed(entry, "Attached", "HostAlive")
+
+    def _has_no_terminal(self, entry: Entry) -> None:
+        # Until it was ended it stood.
         entry.keeps_terminal = False
         entry.attached = 0
 

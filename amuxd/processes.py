@@ -149,6 +149,17 @@ def signal_number(name: str) -> int | None:
     return int(found) if found is not None else None
 
 
+def environment(process: Process) -> dict[str, str]:
+    """As its program was started with; empty where nobody may see it."""
+    try:
+        words = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    except OSError:
+        return {}
+    if identify(process.pid) != process:
+        return {}
+    return {name: value for name, is_set, value in (word.partition("=") for word in words) if is_set}
+
+
 def go_on(process: Process) -> None:
     """Only where it was stopped, by a signal or by its terminal."""
     fields = _stat(process.pid)

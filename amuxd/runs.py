@@ -233,8 +233,7 @@ class Runs:
             if self.homes.has_open_shell(entry):
                 # Its run is over: what is left to stop is the shell that stayed open.
                 await self.homes.settled(entry)
-                await self.homes.tear_down(entry)
-                self.supervisor.changed(entry, "Attached", "HostAlive")
+                await self.homes.surely_tear_down(entry)
                 return
             await self._request_stop(entry, self.grace_of(entry) if grace is None else grace)
             await self.bring_down(entry)
@@ -331,9 +330,11 @@ class Runs:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
+            if decide(entry.situation, states.ArchiveRequested()) is None:
+                raise impossible(entry, "archive")
             _refuse_of_what_may_live(entry, "archive")
-            await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
             await self._leave_nothing(entry)
+            await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
 
     async def remove(self, entry: Entry, force: bool) -> None:
         await self.supervisor.to_the_end(self._remove(entry, force))
@@ -383,8 +384,10 @@ class Runs:
         """What a stop could not end, or nobody could look at, must not outlive what is known of it."""
         await self.homes.settled(entry)
         if entry.home is not None or entry.keeps_terminal or self.host.has_terminal(entry.id):
+            await self.homes.surely_tear_down(entry)
             self.homes.leave(entry)
-            await self.homes.tear_down(entry)
+            # The end of what was left may just be told.
+            await self.homes.settled(entry)
 
     async def certificate(self, entry: Entry, run: int) -> Certificate | None:
         """Waits until the last lines are all there, but not for a terminal that holds them back."""

@@ -5,11 +5,12 @@ import logging
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from amuxd import files, paths
+from amuxd import files, paths, processes
 from amuxd.files import Missing as Missing
 from amuxd.files import StoreError as StoreError
 from amuxd.records import (
@@ -24,6 +25,9 @@ from amuxd.records import (
 )
 
 logger = logging.getLogger(__name__)
+
+# In the environment of a run's command, and in the run's directory.
+TOKEN = "AMUX_TOKEN"
 
 
 class Conflict(StoreError):
@@ -78,8 +82,16 @@ class Store:
     def log(self, session_id: str, run: int) -> Path:
         return self.sessions.joinpath(session_id, "runs", str(run), "output.log")
 
+    @contextlib.contextmanager
+    def _all_locked(self) -> Iterator[None]:
+        """Also where somebody deleted the whole of it."""
+        with files.disk_errors("be locked"):
+            paths.ensure_private(self.sessions)
+        with files.locked(self.sessions):
+            yield
+
     def create(self, session: Session, state: RunState, entry: HistoryEntry) -> None:
-        with files.locked(self.sessions), files.disk_errors("be created"):
+        with self._all_locked(), files.disk_errors("be created"):
             if self.directory(session.id).exists():
                 raise StoreError(f"there is a session {session.id} already")
             scratch = self.sessions / f".new-{session.id}"
@@ -101,10 +113,13 @@ class Store:
 
     def restore(self, session: Session, state: RunState) -> None:
         """For a session that somebody deleted and that is known still. What it had printed is lost."""
-        with files.locked(self.sessions), files.disk_errors("be written anew"):
+        token = processes.environment(state.command).get(TOKEN, "") if state.command else ""
+        with self._all_locked(), files.disk_errors("be written anew"):
             directory = self.directory(session.id)
             for missing in (directory, directory / "runs", directory / "runs" / str(state.run)):
                 missing.mkdir(mode=0o700, exist_ok=True)
+            if token:
+                _write_token(directory / "runs" / str(state.run), token)
             files.replace(directory / "session.json", to_text(session))
             files.replace(directory / "state.json", to_text(state))
             files.sync_renamed(self.sessions)
@@ -114,9 +129,7 @@ class Store:
         with files.disk_errors("begin a run"):
             _make_run_directory(directory)
             # Not synced: after a power cut there is no run left that it could belong to.
-            token = directory / "token"
-            token.touch(mode=0o600)
-            token.write_text(secrets.token_urlsafe(24) + "\n")
+            _write_token(directory, secrets.token_urlsafe(24))
             files.sync(directory.parent)
         return directory
 
@@ -276,6 +289,12 @@ def _make_run_directory(directory: Path) -> None:
     """In its session's directory, which comes and goes with the session only."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def _write_token(directory: Path, token: str) -> None:
+    path = directory / "token"
+    path.touch(mode=0o600)
+    path.write_text(token + "\n")
 
 
 def _is_session(entry: Path) -> bool:

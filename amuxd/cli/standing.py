@@ -19,7 +19,7 @@ def table(found: list[Properties]) -> list[str]:
         rows.add(
             workspace["Id"],
             workspace["Name"],
-            status.get("branch") or ("(detached)" if status.get("head") else workspace["Branch"]),
+            _branch_of(workspace, status),
             str(status.get("ahead") or ""),
             str(status.get("behind") or ""),
             status.get("problem") or _changes(status),
@@ -75,8 +75,14 @@ def _slots(workspace: Properties) -> str:
     return f"{len(workspace['Holders'])} of {workspace['Slots'] or 'any number'} taken"
 
 
+def _branch_of(workspace: Properties, status: Properties) -> str:
+    # Of a directory that is gone git knows the commit alone.
+    is_detached = status.get("head") and status.get("problem") != "missing"
+    return status.get("branch") or ("(detached)" if is_detached else workspace["Branch"])
+
+
 def _branch(workspace: Properties, status: Properties) -> str:
-    branch = status.get("branch") or ("(detached)" if status.get("head") else workspace["Branch"])
+    branch = _branch_of(workspace, status)
     counted = [f"{status[way]} {way}" for way in ("ahead", "behind") if status.get(way)]
     against = status.get("upstream") or "its base"
     return f"{branch}, {' and '.join(counted)} of {against}" if counted else branch

@@ -188,11 +188,17 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
     options = {"force": ("b", force), "ignored": ("b", ignored)}
+    told: list[str] = []
     if force or ignored:
         asked = options | {"dry_run": ("b", True)}
-        for loss in client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]:
+        told = client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]
+        for loss in told:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
-    _, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
+    lost, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
+    for loss in lost:
+        if loss not in told and (force or ignored):
+            # It has come since it was asked what that would be.
+            print(harmless(f"{found['Name']}: threw away {loss}"))
     print(harmless(f"removed {found['Name']}"))
     for what in kept:
         print(harmless(f"  kept {what}"))

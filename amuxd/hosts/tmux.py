@@ -278,6 +278,8 @@ async def run(argv: Sequence[str], *, text: str | None = None, deadline: float =
         # It has lent its pipes to the server: one that hangs keeps them open when its client is no more.
         transport.close()
         await process.wait()
+    if process.returncode and process.returncode < 0:
+        raise _killed(process.returncode)
     if process.returncode:
         raise _failure(err.decode(errors="replace"))
     return out.decode(errors="replace")
@@ -337,8 +339,12 @@ async def _asked(socket: Path, arguments: Sequence[str]) -> list[str]:
     if err:
         raise _failure(" ".join(err))
     if code < 0:
-        raise TmuxUnanswered(f"its client was killed by {signal_name(-code)}")
+        raise _killed(code)
     return out
+
+
+def _killed(code: int) -> TmuxUnanswered:
+    return TmuxUnanswered(f"its client was killed by {signal_name(-code)}")
 
 
 def _end_turn(turn: asyncio.Lock, asked: asyncio.Future[list[str]]) -> None:
@@ -349,9 +355,11 @@ def _end_turn(turn: asyncio.Lock, asked: asyncio.Future[list[str]]) -> None:
 
 
 def _kill_clients(socket: Path) -> None:
+    # In one word, as libtmux writes it: what asks in another way has a time limit of its own.
+    named = f"-S{socket}"
     for child in psutil.Process().children():
         try:
-            if any(str(socket) in word for word in child.cmdline()):
+            if named in child.cmdline():
                 child.kill()
         except psutil.Error:
             continue

@@ -25,8 +25,8 @@ from amuxd.git import INHERITED, GitFailed
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
-from amuxd.states import LIVE, State
-from amuxd.supervisor import now
+from amuxd.states import LIVE, Liveness, State
+from amuxd.supervisor import RETRY_PAUSE, now
 from amuxd.threads import alone
 from amuxd.workspaces import directories, worktrees
 from amuxd.workspaces.directories import Presence
@@ -89,8 +89,7 @@ class Maker:
         settings = self._runs.settings.workspaces
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment, asked.umask)
         repository = await self._work(worktrees.common_directory, asked.repository)
-        # git itself takes one worktree after the other in a repository.
-        async with self._adding.setdefault(repository, asyncio.Lock()):
+        async with self._one_at_a_time(repository):
             planned = await self._work(worktrees.planned, bare, wish, settings.directory, repository)
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
@@ -109,18 +108,40 @@ class Maker:
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
         try:
-            if await self._work(worktrees.recovered, unfinished):
-                made = replace(unfinished, being_made=False)
-                await self._workspaces.write(made)
-                self._workspaces.know(made)
-                return
-        except (AmuxError, GitFailed, OSError) as error:
-            logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
-        try:
-            await self._workspaces.forget(unfinished)
+            while not await self._try_to_recover(unfinished):
+                logger.warning("workspace %s, which was being made, is out of reach", unfinished.name)
+                await asyncio.sleep(RETRY_PAUSE)
         except Internal as error:
             # The next amuxd tries again; this one has sessions to look after.
             logger.error("%s", error)
+        finally:
+            self._workspaces.let_go(unfinished)
+
+    async def _try_to_recover(self, unfinished: Workspace) -> bool:
+        """False where a place that it needs does not answer: what became of it is not known."""
+        if not await _answers(unfinished):
+            return False
+        try:
+            if await self._recovered(unfinished):
+                made = replace(unfinished, being_made=False)
+                await self._workspaces.write(made)
+                self._workspaces.know(made)
+                return True
+        except (AmuxError, GitFailed, OSError) as error:
+            if not await _answers(unfinished):
+                return False
+            logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
+        await self._workspaces.forget(unfinished)
+        return True
+
+    async def _recovered(self, unfinished: Workspace) -> bool:
+        repository = await self._work(worktrees.common_directory, unfinished.repository)
+        async with self._one_at_a_time(repository):
+            return await self._work(worktrees.recovered, unfinished)
+
+    def _one_at_a_time(self, repository: Path) -> asyncio.Lock:
+        """git itself takes one worktree after the other in a repository."""
+        return self._adding.setdefault(repository, asyncio.Lock())
 
     async def remove(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
         async with self._workspaces.closed(workspace):
@@ -131,6 +152,7 @@ class Maker:
             if live and workspace.repository and is_in_reach:
                 # Nothing is ended for a removal that is refused then.
                 await self._work(worktrees.would_lose, workspace, force, with_ignored)
+            stopped = _what_stops(live)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
@@ -143,14 +165,14 @@ class Maker:
                         entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
             await self._workspaces.forget(workspace)
-            return removed
+            return Removed([*stopped, *removed.lost], list(dict.fromkeys(removed.kept)))
 
     async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
         """What remove() would throw away, or what it would raise."""
-        self._refuse_used(workspace, force)
+        stopped = _what_stops(self._refuse_used(workspace, force))
         if not await self._is_in_reach(workspace, force) or not workspace.repository:
-            return []
-        return await self._work(worktrees.would_lose, workspace, force, with_ignored)
+            return stopped
+        return stopped + await self._work(worktrees.would_lose, workspace, force, with_ignored)
 
     async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
         """Asked before git would wait for it: without an answer it is forgotten by force alone."""
@@ -165,6 +187,7 @@ class Maker:
 
     def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
         """Those who are at work in it, and can be ended."""
+        self._refuse_unreadable(workspace)
         self._refuse_others(workspace)
         live = [entry for entry in self._workspaces.sessions_in(workspace.id) if is_at_work(entry)]
         if live and not force:
@@ -173,6 +196,22 @@ class Maker:
             if entry.state.state not in _CAN_BE_ENDED:
                 raise _cannot_be_ended(entry)
         return live
+
+    def _refuse_unreadable(self, workspace: Workspace) -> None:
+        """Sessions of whose files less can be read than of their processes can be seen."""
+        known = self._workspaces.get(workspace.id) or workspace
+        holders = {place.session_id for place in known.holders}
+        unreadable = [
+            session.name
+            for session in self._supervisor.registry.not_readable.values()
+            if session.host_alive is not Liveness.DEAD
+            and (session.id in holders or _is_of(session.session, workspace))
+        ]
+        if unreadable:
+            raise WorkspaceDirty(
+                f"sessions that cannot be read may be at work in {workspace.name}: {', '.join(unreadable)}; "
+                "stop them first"
+            )
 
     def _refuse_others(self, workspace: Workspace) -> None:
         """What goes with the worktree, though it is not the workspace's own."""
@@ -249,6 +288,20 @@ def is_at_work(entry: Entry) -> bool:
     return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
 
 
+async def _answers(workspace: Workspace) -> bool:
+    """Asked before git, which would wait."""
+    places = (workspace.repository, f"{workspace.repository}/.git", workspace.directory)
+    looks = (directories.look_in_time(place, None) for place in places)
+    return Presence.UNKNOWN not in await asyncio.gather(*looks)
+
+
+def _is_of(session: Session | None, workspace: Workspace) -> bool:
+    if session is None:
+        return False
+    is_within = bool(workspace.repository) and Path(session.directory).is_relative_to(workspace.directory)
+    return session.workspace_id == workspace.id or is_within
+
+
 async def _given_in_time(workspace: Workspace, path: str) -> Workspace:
     try:
         return await alone(partial(_given, workspace, path), directories.PATIENCE)
@@ -267,6 +320,10 @@ def _given(workspace: Workspace, path: str) -> Workspace:
 
 def _cannot_be_ended(entry: Entry) -> InvalidTransition:
     return InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
+
+
+def _what_stops(live: list[Entry]) -> list[str]:
+    return [f"what {entry.session.name} does ({entry.state.state}): it is stopped" for entry in live]
 
 
 def _named(entries: list[Entry]) -> str:

@@ -55,7 +55,7 @@ class Workspaces:
         self._listeners: list[WorkspaceListener] = []
 
     async def load(self) -> list[Workspace]:
-        """What is whole; returned is what was being made when amuxd ended."""
+        """What is whole; returned is what was being made when amuxd ended, whose names stay promised."""
         unfinished = []
         for found in await self.supervisor.on_disk(self.ledger.load_all):
             if isinstance(found, UnreadableWorkspace):
@@ -64,6 +64,8 @@ class Workspaces:
                     self.not_readable[found.id] = found
             elif found.being_made:
                 unfinished.append(found)
+                self._names_promised.add(found.name)
+                self._directories_promised[found.directory] = found.name
             else:
                 self._known[found.id] = found
         return unfinished
@@ -148,6 +150,10 @@ class Workspaces:
             yield
         finally:
             del self._directories_promised[directory]
+
+    def let_go(self, unfinished: Workspace) -> None:
+        self._names_promised.discard(unfinished.name)
+        self._directories_promised.pop(unfinished.directory, None)
 
     async def write(self, workspace: Workspace) -> None:
         """First as what is being made: a crash after this leaves nothing that nobody knows of."""

@@ -54,7 +54,11 @@ class Teller:
             told = Told(error=str(error), problem="unknown")
         if presence is Presence.GONE:
             return replace(told, error=f"{workspace.directory} does not exist", problem="missing")
-        if told.error and await look_in_time(workspace.repository, None) is Presence.GONE:
+        if (
+            told.error
+            and workspace.repository
+            and await look_in_time(workspace.repository, None) is Presence.GONE
+        ):
             why = f"its repository {workspace.repository} does not exist"
             return replace(told, error=why, problem="no repository")
         return told

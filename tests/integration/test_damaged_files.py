@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from harness.client import Client, Session
 from harness.daemon import Amux
+from harness.repositories import repository
 from harness.waiting import until
 
 OBEDIENT = "trap 'echo asked; exit 5' TERM; trap 'echo woken' USR1; echo ready; while :; do sleep 0.05; done"
@@ -181,3 +182,21 @@ def test_spoiled_while_amuxd_knows_better_it_is_stopped_and_removed_as_any_other
     assert [file.read_text() for file in kept] == (["{ spoiled"] if name == "state.json" else [])
     anywhere.cli("rm", session.id)
     assert anywhere.sessions() == {}
+
+
+@pytest.mark.parametrize("name", ["session.json", "state.json"])
+def test_the_worktree_that_it_may_work_in_stays(amux: Amux, tmp_path: Path, name: str) -> None:
+    amux.cli("ws", "add", "fix", cwd=repository(tmp_path / "code"))
+    path = amux.manager.call("GetWorkspace", "s", "fix")
+    directory = Path(amux.bus.proxy("org.amux.Amux1", path, "org.amux.Amux1.Workspace").get("Directory"))
+    session = amux.create(["sleep", "1000"], name="hurt", workspace="fix")
+    with amuxd_away(amux):
+        spoil(amux, session, name)
+    for force in ((), ("--force",)):
+        told = amux.cli("ws", "rm", "fix", *force, check=False)
+        assert told.returncode == 4
+        assert "cannot be read may be at work in fix: " in told.stderr
+        assert directory.exists()
+    amux.cli("stop", session.id)
+    amux.cli("ws", "rm", "fix")
+    assert not directory.exists()

@@ -123,3 +123,26 @@ def test_amuxd_starts_and_ends_beside_it(amux: Amux, directory: Path) -> None:
         assert time.monotonic() - began < AT_MOST
         assert session.wait_state("running") == "running"
         assert changes(amux)["far"] == "out of reach"
+
+
+def test_one_that_was_being_made_keeps_nobody_waiting(amux: Amux, directory: Path, tmp_path: Path) -> None:
+    session = amux.create(["sleep", "1000"])
+    (file,) = (f for f in (amux.state / "workspaces").glob("*.json") if str(directory) in f.read_text())
+    amux.stop()
+    text = file.read_text().replace('"being_made":false', '"being_made":true')
+    assert '"being_made":true' in text
+    file.write_text(text)
+    with hung(amux, tmp_path / "code/.git"):
+        began = time.monotonic()
+        amux.start()
+        assert session.state == "running"
+        assert time.monotonic() - began < AT_MOST
+        assert "there is a workspace named 'far' already" in refused(
+            amux, "ws", "add", "far", "--path", str(tmp_path)
+        )
+        assert f"{directory} is the workspace far already" in refused(
+            amux, "ws", "add", "other", "--path", str(directory)
+        )
+    until(lambda: not file.exists(), 30)
+    assert not directory.exists()
+    amux.cli("ws", "add", "far", cwd=tmp_path / "code")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -337,13 +338,16 @@ def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
     killed_meanwhile()
     amux.start()
     assert amux.cli("ws", "ls").stdout == ""
+    until(lambda: git(repo, "branch", "--format=%(refname:short)") == "main")
+    until(lambda: not amux.cli("ws", "add", "fix", cwd=repo, check=False).returncode)
+    amux.cli("ws", "rm", "fix")
     assert not directory.exists()
-    assert git(repo, "branch", "--format=%(refname:short)") == "main"
     amux.cli("ws", "add", "fix", cwd=repo)
     killed_meanwhile()
     # Somebody finds it and works in it before amuxd is back.
     (directory / "work").write_text("mine")
     amux.start()
+    until(lambda: "fix" in amux.cli("ws", "ls").stdout)
     assert workspace_directory(amux, "fix") == directory
     assert (directory / "work").read_text() == "mine"
     assert amux.cli("ws", "rm", "fix", check=False).returncode == 4
@@ -615,5 +619,26 @@ def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path
     for way in ("smudge", "clean"):
         git(repo, "config", "--unset", f"filter.slow.{way}")
     amux.start()
-    assert git(repo, "branch", "--format=%(refname:short)").split() == ["here", "main"]
-    amux.cli("ws", "add", "slow", cwd=repo)
+    until(lambda: git(repo, "branch", "--format=%(refname:short)").split() == ["here", "main"])
+    until(lambda: not amux.cli("ws", "add", "slow", cwd=repo, check=False).returncode)
+
+
+def test_what_is_stopped_by_force_is_said_first(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    session = amux.create(["sleep", "1000"], name="one", workspace="fix")
+    told = amux.cli("ws", "rm", "--force", "fix").stdout.splitlines()
+    assert told == ["fix: throwing away what one does (running): it is stopped", "removed fix"]
+    assert session.state != "running"
+
+
+def test_one_whose_directory_is_gone_has_its_branch_and_its_commit_once(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    directory = workspace_directory(amux, "fix")
+    commit(directory, "new")
+    shutil.rmtree(directory)
+    shown = amux.cli("ws", "show", "fix").stdout
+    assert f"Problem:     {directory} does not exist" in shown
+    assert "Branch:      fix\n" in shown
+    assert "(detached)" not in amux.cli("ws", "ls").stdout
+    kept = [line for line in amux.cli("ws", "rm", "--force", "fix").stdout.splitlines() if "kept" in line]
+    assert len(kept) == len(set(kept)) == 1

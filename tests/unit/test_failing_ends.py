@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
+from amuxd.cleaning import clean
 from amuxd.config import Settings
 from amuxd.errors import Internal
 from amuxd.hosts import Alive, Finding, Home, StopRefused
@@ -16,6 +17,7 @@ from amuxd.hosts.local import LocalHost
 from amuxd.reconcile import sweep
 from amuxd.records import Certificate
 from amuxd.registry import Entry
+from amuxd.retention import Retention
 from amuxd.states import Liveness, State
 from amuxd.store import StoreError
 from amuxd.workspaces.orphans import orphan
@@ -50,6 +52,35 @@ def test_a_stop_that_leaves_something_behind(tmp_path: Path, command: list[str])
         world.host.failing.clear()
         await world.runs.restart(entry)
         assert entry.session_alive is Liveness.ALIVE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("verb", ["archive", "remove", "clean"])
+def test_what_cannot_be_ended_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        world.host.failing["tear_down"] = StopRefused("its unit does not end (timeout)")
+        with pytest.raises(Internal):
+            await world.runs.stop(entry, 5)
+        await certified(world, entry)
+        monkeypatch.setattr(world.host, "has_terminal", lambda _: True)
+        refused = "what is left of .* could not be ended: its unit does not end"
+        if verb == "clean":
+            world.runs.configure(Settings(retention=Retention(failed=0)))
+            assert await clean(world.runs, dry_run=False) == []
+        else:
+            with pytest.raises(Internal, match=refused):
+                await (world.runs.archive(entry) if verb == "archive" else world.runs.remove(entry, False))
+        assert entry.state.state is State.FAILED
+        assert world.store.directory(entry.id).exists()
+        assert world.supervisor.registry.get(entry.id) is entry
+        world.host.failing.clear()
+        await (world.runs.archive(entry) if verb == "archive" else world.runs.remove(entry, False))
+        assert verb == "archive" or not world.store.directory(entry.id).exists()
 
     asyncio.run(in_world(tmp_path, story))
 

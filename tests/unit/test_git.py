@@ -52,7 +52,7 @@ def test_what_does_not_listen_is_killed(repo: Path) -> None:
 def test_what_has_just_begun_is_killed_as_well(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = subprocess.Popen
 
-    def begin_as_it_is_stopped(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+    def begin_as_it_is_stopped(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         process = begin(*arguments, **options)
         until((repo / "begun").exists)
         git_module.stop()
@@ -63,6 +63,28 @@ def test_what_has_just_begun_is_killed_as_well(repo: Path, monkeypatch: pytest.M
     with pytest.raises(GitFailed) as failed:
         git(repo, "-c", f"alias.work=!{script}", "work", deadline=20)
     assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+# Longer than anybody waits for git here, and gone soon after.
+LEFT_BEHIND = "setsid sleep 25 </dev/null & touch begun"
+
+
+def test_what_a_helper_leaves_behind_is_not_waited_for(repo: Path) -> None:
+    began = time.monotonic()
+    assert git(repo, "-c", f"alias.work=!{LEFT_BEHIND}; echo done", "work") == "done\n"
+    assert time.monotonic() - began < 20
+
+
+def test_the_deadline_holds_though_something_is_left_behind(repo: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(GitFailed, match="git -c took longer than 1 s"):
+        git(repo, "-c", f"alias.work=!{LEFT_BEHIND}; sleep 1000", "work", deadline=1, input="x" * 1_000_000)
+    assert time.monotonic() - began < 20
+
+
+def test_what_it_prints_is_given_as_it_is(repo: Path) -> None:
+    script = "printf '%s' \"$(cat)\"; printf 'a\\r\\n\\377'"
+    assert git(repo, "-c", f"alias.work=!{script}", "work", input="in\udcff") == "in\udcffa\r\n\udcff"
 
 
 def test_nothing_begins_any_more(repo: Path) -> None:

@@ -154,3 +154,13 @@ def test_no_directory_no_mark(log: Path) -> None:
     output.mark()
     output.look_away()
     assert not log.parent.exists()
+
+
+@pytest.mark.parametrize("rest", [b"7x", b"[2J", b"(Bx"])
+def test_a_bell_in_a_half_sequence_rings_once(log: Path, rest: bytes) -> None:
+    first = listener(log)
+    add(log, b"hi\x1b\a")
+    assert first.listen() == [""]
+    first.mark()
+    add(log, rest)
+    assert Output(log).listen() == []

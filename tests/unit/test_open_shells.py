@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
+from amuxd.errors import Internal
 from amuxd.homes import EXIT_STATUS
+from amuxd.hosts import StopRefused
 from amuxd.registry import Entry
 from amuxd.states import End, State, Transition
 
@@ -40,6 +42,27 @@ def test_it_can_be_stopped_from_the_moment_at_which_the_end_is_told(
         await world.until(lambda: stopping)
         await stopping[0]
         assert torn_down == [entry.id]
+        assert not world.runs.homes.has_open_shell(entry)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_cannot_be_ended_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000", shell=True)
+        await world.runs.start(entry)
+        status = world.store.run_directory(entry.id, 1) / EXIT_STATUS
+        monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=0))
+        status.with_suffix(".new").write_text("0\n")
+        status.with_suffix(".new").rename(status)
+        await world.until(lambda: world.runs.homes.has_open_shell(entry))
+        world.host.failing["tear_down"] = StopRefused("its unit does not end (timeout)")
+        with pytest.raises(Internal, match="could not be ended: its unit does not end"):
+            await world.runs.stop(entry, 5)
+        assert world.runs.homes.has_open_shell(entry)
+        assert entry.keeps_terminal
+        world.host.failing.clear()
+        await world.runs.stop(entry, 5)
         assert not world.runs.homes.has_open_shell(entry)
 
     asyncio.run(in_world(tmp_path, story))

@@ -5,6 +5,7 @@ import multiprocessing.synchronize as synchronize
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 import time
 from dataclasses import replace
@@ -15,7 +16,7 @@ from filelock import FileLock, Timeout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amuxd import files
+from amuxd import files, processes
 from amuxd.records import Certificate, HistoryEntry, Limits, Process, RunState, Session
 from amuxd.states import End, State
 from amuxd.store import Conflict, Known, Store, StoreError, Unreadable
@@ -514,3 +515,41 @@ def test_what_a_killed_writer_left_half_written_is_written_anew(store: Store) ->
     store.change(first, second, None)
     assert store.load("abc123") == Known(a_session(), second, None)
     assert not list(store.directory("abc123").glob("*.new"))
+
+
+def test_all_that_was_deleted_is_made_again(store: Store) -> None:
+    first = created(store)
+    shutil.rmtree(store.sessions.parent)
+    store.restore(a_session(), first)
+    assert store.load("abc123") == Known(a_session(), first, None)
+    shutil.rmtree(store.sessions)
+    created(store, "def456")
+    assert store.sessions.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_lives_is_known_by_its_token_still(store: Store) -> None:
+    first = created(store)
+    with subprocess.Popen(["sleep", "1000"], env={"AMUX_TOKEN": "secret"}) as process:
+        try:
+            state = replace(first, command=processes.identify(process.pid))
+            other = replace(first, command=Process(process.pid, 1))
+            shutil.rmtree(store.directory("abc123"))
+            store.restore(a_session(), other)
+            assert store.token("abc123", 1) == ""
+            store.restore(a_session(), state)
+            assert store.token("abc123", 1) == "secret"
+        finally:
+            process.kill()
+
+
+def test_a_lock_that_was_taken_away_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = files.fcntl.flock
+
+    def take_away_first(fd: int, how: int) -> None:
+        monkeypatch.setattr(files.fcntl, "flock", lock)
+        (tmp_path / ".lock").unlink()
+        lock(fd, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", take_away_first)
+    with files.locked(tmp_path):
+        assert files._lock_at_once(tmp_path / ".lock") is None

@@ -1,0 +1,45 @@
+"""Keys that end a wait: what is read just after what was none counts as well."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd import attending, attention, processes
+from amuxd.supervisor import now
+
+AFTERGLOW = 300_000
+
+
+def test_a_key_soon_after_what_a_look_brought_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = tmp_path / "terminal"
+    terminal.write_text("x")
+
+    async def takes_only_keys(_: str) -> bool:
+        return True
+
+    async def story(world: World) -> None:
+        async def passed() -> None:
+            since = now()
+            await world.until(lambda: now() > since + 1.3 * AFTERGLOW)
+
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        monkeypatch.setattr(world.host, "takes_only_keys", takes_only_keys)
+        entry.attached = 1
+        heard = world.runs.homes.attending
+        await heard.reported(entry, "permission", "may I?")
+        await passed()
+        heard.redrawn(entry)
+        terminal.read_text()
+        await passed()
+        assert entry.state.attention
+        terminal.read_text()
+        await world.until(lambda: not entry.state.attention)
+
+    monkeypatch.setattr(processes, "terminal_of", lambda _: terminal)
+    monkeypatch.setattr(processes, "reads_lines", lambda _: False)
+    for module in (attending, attention):
+        monkeypatch.setattr(module, "AFTERGLOW", AFTERGLOW)
+    asyncio.run(in_world(tmp_path / "state", story))
