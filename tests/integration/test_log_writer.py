@@ -132,8 +132,8 @@ def test_it_reserves_little_for_what_prints_little_and_gives_it_back(writers: Wr
     assert held(writer.log) <= writer.log.stat().st_size + OVERHEAD
 
 
-# What fallocate says where the kernel, a filter of system calls or a program that knows less refuses it. To be
-# had on demand only by a stand-in.
+# What fallocate says where the kernel, a filter of system calls or a program that knows less refuses it: on
+# demand only a stand-in does.
 @pytest.mark.parametrize(
     "says",
     [

@@ -241,7 +241,7 @@ def test_a_copier_that_is_killed_is_not_taken_for_a_full_disk(anywhere: Client) 
         # Another one may go away while it is looked at.
         with contextlib.suppress(psutil.NoSuchProcess):
             parent = process.parent()
-            return process.name() == "dd" and parent is not None and path in parent.cmdline()
+            return process.name() == "dd" and parent is not None and runs_with(parent, path)
         return False
 
     [copier] = filter(copies, anywhere.machine.processes())

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 from pathlib import Path
 
 from standin_host import World, in_world
@@ -62,7 +61,8 @@ def test_room_that_a_power_cut_left_reserved_is_given_back(tmp_path: Path) -> No
         entry = await running(world)
         log = world.store.log(entry.id, entry.state.run)
         log.write_bytes(b"printed\r\n")
-        subprocess.run(["fallocate", "-n", "-o", "9", "-l", "528384", log], check=True)
+        reserving = await asyncio.create_subprocess_exec("fallocate", "-n", "-o", "9", "-l", "528384", log)
+        assert await reserving.wait() == 0
         os.utime(log, ns=(1, 1_000_000_001))
         assert log.stat().st_blocks * 512 >= 528384
         reboot(world, entry)
