@@ -97,6 +97,13 @@ def find(pid: int, kept: Kept) -> str:
     Not the newest in the directory: another session may be there. And an agent that has begun another one may
     hold the one before open as well.
     """
+    try:
+        return _last_written(pid, kept)
+    except _GoneMeanwhile:
+        return ""
+
+
+def _last_written(pid: int, kept: Kept) -> str:
     terminal = _terminal_of(pid)
     processes_of_one_depth = [pid]
     while processes_of_one_depth:
@@ -114,18 +121,37 @@ def _terminal_of(pid: int) -> Path | None:
     return processes.terminal_of(process) if process else None
 
 
+class _GoneMeanwhile(Exception):
+    """A conversation was closed while it was looked at: the next look sees better."""
+
+
 def _written_by(pid: int, kept: Kept) -> list[tuple[int, str]]:
     """When it was last written to, and which conversation that is."""
-    written = []
     try:
-        for fd in Path(f"/proc/{pid}/fd").iterdir():
-            conversation = kept.written_as(str(fd.readlink()))
-            if conversation and _is_open_for_writing(fd) and _is_with_a_person(fd):
-                written.append((fd.stat().st_mtime_ns, conversation))
+        fds = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
-        # It ended, or closed the file, while it was looked at: the next look sees better.
-        return written
-    return written
+        # It has ended.
+        return []
+    return [written for fd in fds if (written := _written_through(fd, kept)) is not None]
+
+
+def _written_through(fd: Path, kept: Kept) -> tuple[int, str] | None:
+    try:
+        file = fd.readlink()
+    except OSError:
+        return None
+    conversation = kept.written_as(str(file))
+    if not conversation:
+        return None
+    try:
+        written = _is_open_for_writing(fd) and _is_with_a_person(fd)
+        at = fd.stat().st_mtime_ns
+        is_same = fd.readlink() == file
+    except OSError:
+        raise _GoneMeanwhile from None
+    if not is_same:
+        raise _GoneMeanwhile
+    return (at, conversation) if written else None
 
 
 def _is_open_for_writing(fd: Path) -> bool:

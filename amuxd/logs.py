@@ -1,5 +1,6 @@
 """The end of a log as a person would have seen it."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,10 @@ LONGEST_LINE = 500
 # A word to the terminal that no terminal knows, and so shows.
 END_OF_LOG = b"\x1b]7702;amux;end\x1b\\"
 _TAIL = 64 * 1024
+# What stat counts in.
+_BLOCK = 512
+# A file system may need so much itself to say where a file is.
+_OVERHEAD = 16 * 1024
 _END_TAIL = 4096
 
 _ESCAPES = re.compile(
@@ -126,6 +131,18 @@ def take_out_end(log: Path) -> None:
             if cut := min(rest, size_of(path)):
                 os.truncate(path, size_of(path) - cut)
                 rest -= cut
+
+
+def give_back_reserved(log: Path) -> None:
+    """The room for more output, of whoever was killed who kept it; only where nobody writes any more."""
+    for path in (log, _put_aside(log)):
+        # It is room, and nothing more.
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if status.st_blocks * _BLOCK > status.st_size + _OVERHEAD:
+                os.truncate(path, status.st_size)
+                # Nothing was printed by that.
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _put_aside(log: Path) -> Path:

@@ -8,7 +8,7 @@ from amuxd import attention, states
 from amuxd.config import Settings
 from amuxd.errors import AmuxError
 from amuxd.hosts import Alive, Ended, Gone, Unknown
-from amuxd.logs import last_written
+from amuxd.logs import give_back_reserved, last_written
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
@@ -98,6 +98,8 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
     elif entry.state.boot_id != runs.supervisor.boot_id:
         end = End(not_started="the machine went down") if state is State.STARTING else End()
         await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD, end=end, cut_short=True)
+        log = runs.supervisor.store.log(entry.id, entry.state.run)
+        await runs.supervisor.on_disk(give_back_reserved, log)
         runs.homes.settle_if_ended(entry)
     elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.

@@ -28,7 +28,7 @@ from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.surroundings import check, environment_of
 from amuxd.hosts.tmux import Terminal, TmuxRefused, TmuxUnreachable, literal, program
-from amuxd.logs import END_OF_LOG, Ending, is_deleted, size_of, take_out_end
+from amuxd.logs import END_OF_LOG, Ending, give_back_reserved, is_deleted, size_of, take_out_end
 from amuxd.quantities import format_size
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -357,6 +357,8 @@ class LocalHost:
 
     def _tidy(self, session_id: str) -> None:
         self._take_out_ends(session_id)
+        for log in self._store.directory(session_id).glob("runs/*/output.log"):
+            give_back_reserved(log)
         self._layout.forget(session_id)
 
 

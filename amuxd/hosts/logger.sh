@@ -1,18 +1,22 @@
 #!/bin/sh
 # Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 where to say
-# that it is ready. Where a log.1 was dropped for that, log.dropped says so, and is empty. Beside that stands a file "full" while there is no room. dd writes what it read at once, and
+# that it is ready. Where a log.1 was dropped for that, log.dropped says so, and is empty. Beside what it says
+# that to stands a file "full" while there is no room. dd writes what it read at once, and
 # what it could not write is gone with it: so room for all that it may read is reserved in the log before it reads.
 # Until there is room, what comes waits in the terminal's own buffer.
 log=$1
 cap=$2
 full=${3%/*}/full
+# At first, for what prints little; twice as many each time that so many were filled.
 least=256
+few=120
 most=1024
 # Kept back for the last words.
 spare=4096
 reserves=yes
 reserved=0
 lost='the disk was full, output is missing here'
+to_the_end='the disk was full to the end, output may be missing here'
 # Messages are looked into.
 LC_ALL=C
 export LC_ALL
@@ -31,7 +35,12 @@ quietly() {
     [ -z "$at" ] || touch -m -d "$at" "$log" 2>/dev/null
     return $code
 }
+# What dd writes to. A redirection that fails ends the shell, but for what "command" runs.
+open_log() {
+    command exec 3>>"$log"
+}
 reserve() {
+    open_log || return 1
     wanted=$((blocks * block))
     [ "$reserves" = no ] || [ "$reserved" -ge $((before + wanted + spare)) ] && return 0
     # For twice as much, so that it is seldom done.
@@ -39,16 +48,24 @@ reserve() {
         reserved=$((before + 2 * wanted + spare))
         return 0
     fi
+    # Somebody killed it.
+    [ "$code" -le 128 ] || return 1
     case $why in
-    # By such a file system, or on such a system.
-    *unsupported* | *'not supported'* | *'not found'*) reserves=no ;;
-    *) return 1 ;;
+    *'No space left on device' | *'uota exceeded' | *'Read-only file system' | *'nput/output error' | *'I/O error')
+        return 1
+        ;;
+    # By such a file system, or on such a system: that says nothing of the room.
+    *) reserves=no ;;
     esac
+}
+be_modest() {
+    block=$least
+    many=$few
 }
 # What is less is for changes of state.
 reserve_a_little() {
-    block=$least
-    blocks=256
+    be_modest
+    blocks=$few
     reserve
 }
 give_back() {
@@ -56,22 +73,47 @@ give_back() {
     quietly truncate -c -s +0
 }
 say() {
-    printf '\r\n[amux: %s]\r\n' "$1" >>"$log"
+    printf '\r\n[amux: %s]\r\n' "$1" >>"$log$2"
 }
 # Of the terminal's memory, in bytes.
 used() {
     read -r _ pages _ <"/proc/$PPID/statm" && echo $((pages * page)) || echo 0
 }
+# So much may wait: what waits counts against the memory limit of the session.
+bound() {
+    bound=16777216
+    [ "$cap" -ge "$bound" ] || bound=$cap
+    cgroup=
+    while read -r membership; do
+        case $membership in
+        0::*) cgroup=/sys/fs/cgroup${membership#0::} ;;
+        esac
+    done </proc/self/cgroup
+    for name in memory.max memory.high; do
+        read -r limit <"$cgroup/$name" || continue
+        case $limit in
+        *[!0-9]* | '') ;;
+        *) [ $((limit / 4)) -ge "$bound" ] || bound=$((limit / 4)) ;;
+        esac
+    done
+} 2>/dev/null
+end_without_room() {
+    rm -f "$log.room"
+    say "$to_the_end" || say "$to_the_end" .1
+    give_back
+    exit 1
+}
 # Until this is done, or the session ends.
 wait_to() {
-    trap 'rm -f "$log.room"; say "the disk was full to the end, output may be missing here"; give_back; exit 1' TERM
-    : >"$full"
+    trap end_without_room TERM
+    command : >"$full"
     page=$(getconf PAGESIZE)
-    most_used=$(($(used) + cap))
+    bound
+    most_used=$(($(used) + bound))
     missing=no
     until "$@"; do
         if [ "$(used)" -gt "$most_used" ]; then
-            # More waits than the log would keep: without its terminal the session could not go on.
+            # More waits than may: without its terminal the session could not go on.
             missing=yes
             timeout 1 dd bs=65536 of=/dev/null 2>/dev/null
         fi
@@ -89,26 +131,49 @@ say_what_is_missing() {
     return 1
 }
 
+# What dd took down, where the log was deleted or moved away meanwhile.
+take_over() {
+    # POSIX has it since 2024, dash, bash and busybox longer.
+    # shellcheck disable=SC3013
+    [ "/proc/$$/fd/3" -ef "$log" ] || tail -c "$bytes" "/proc/$$/fd/3" >>"$log"
+}
 # Few near the cap, so that the log passes it by little; many elsewhere, so that dd seldom starts.
 plan() {
     blocks=$(((cap - before) / block))
-    [ "$blocks" -lt 1024 ] || blocks=1024
+    [ "$blocks" -lt "$many" ] || blocks=$many
     [ "$blocks" -gt 64 ] || blocks=64
+}
+# By how much is printed at once.
+expect() {
+    if [ $((after - before)) -lt $((blocks * block / 2)) ]; then
+        be_modest
+        [ $((reserved - before)) -le $((4 * few * most)) ] || give_back
+    elif [ "$block" -lt "$most" ]; then
+        block=$most
+    elif [ "$many" -lt 960 ]; then
+        many=$((many * 2))
+    fi
+}
+# What dd says at its end: how many bytes it has copied.
+copied() {
+    bytes=${told##*out?}
+    bytes=${bytes%% *}
 }
 
 # There is no moment at which the beginning is gone and nothing says so, nor the other way round.
 put_aside() {
     [ ! -e "$log.1" ] || mv -f "$log.1" "$log.dropped" || return
     mv -f "$log" "$log.1" || return
+    # Without room for it now, it is made when there is some.
     before=0
     command : >"$log"
     # Not emptied itself: whoever reads it still goes on with it.
     [ ! -s "$log.dropped" ] || { command : >"$log.empty" && mv -f "$log.empty" "$log.dropped"; }
 }
 
-command : >>"$log"
+be_modest
+open_log
 before=$(size)
-block=$least
 plan
 # Before anybody watches: to the kernel that is a change like what is printed.
 reserve
@@ -116,18 +181,20 @@ printf 'log\n' >"$3"
 while :; do
     plan
     reserve || reserve_a_little || wait_to reserve_a_little
-    if dd bs="$block" count="$blocks" 2>/dev/null >>"$log"; then
-        after=$(size)
-        if [ "$after" -le "$before" ]; then
+    if told=$(dd bs="$block" count="$blocks" 2>&1 >&3); then
+        case $told in
+        # The end of the input. Of the log that says nothing: somebody may have cut or deleted it.
+        '0+0 records in'*)
             give_back
             exit 0
-        fi
-        # By how much is printed at once.
-        if [ $((after - before)) -ge $((blocks * block / 2)) ]; then
-            [ "$block" -ge "$most" ] || block=$((block * 4))
-        else
-            block=$least
-        fi
+            ;;
+        esac
+        copied
+        take_over || wait_to say_what_is_missing
+        after=$(size)
+        # What was reserved went with what was cut off.
+        [ "$bytes" = $((after - before)) ] || reserved=0
+        expect
     elif [ $? -gt 128 ]; then
         # Somebody killed dd. Whoever kills the whole session is about to kill this script as well.
         sleep 0.1

@@ -241,7 +241,7 @@ def test_a_copier_that_is_killed_is_not_taken_for_a_full_disk(anywhere: Client) 
         # Another one may go away while it is looked at.
         with contextlib.suppress(psutil.NoSuchProcess):
             parent = process.parent()
-            return process.name() == "dd" and parent is not None and path in parent.cmdline()
+            return process.name() == "dd" and parent is not None and runs_with(parent, path)
         return False
 
     [copier] = filter(copies, anywhere.machine.processes())
@@ -253,3 +253,27 @@ def test_a_copier_that_is_killed_is_not_taken_for_a_full_disk(anywhere: Client) 
     assert session.log().replace("\r", "").split("\n") == ["ready", "one", "", killed, "two", ""]
     session.stop()
     assert session.log().count("[amux") == 1
+
+
+def runs_with(process: psutil.Process, word: str) -> bool:
+    # Another one may go away while it is looked at.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return word in process.cmdline()
+    return False
+
+
+def test_what_was_reserved_for_output_is_given_back_when_all_of_it_is_killed(anywhere: Client) -> None:
+    session = anywhere.create(["sh", "-c", "stty -echo; echo ready; exec sleep 1000"])
+    until(lambda: "ready" in session.log())
+    path = log(session)
+    assert path.stat().st_blocks * 512 > 32 << 10
+    printed_at = path.stat().st_mtime_ns
+    writers = [process for process in anywhere.machine.processes() if runs_with(process, str(path))]
+    # Whoever takes it down first, so that it cannot give anything back; then the terminal.
+    for process in [*writers, *filter(None, (writer.parent() for writer in writers))]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    session.wait_state("failed")
+    until(lambda: path.stat().st_blocks * 512 <= 16 << 10, timeout=60)
+    assert session.log().startswith("ready")
+    assert path.stat().st_mtime_ns == printed_at

@@ -272,6 +272,45 @@ def test_of_two_that_the_process_writes_it_is_the_one_that_it_wrote_to_last(tmp_
     assert found_of((later, "a"), (later, "a")) == conversation
 
 
+# Holds two conversations, the later one behind what it opens and closes again and again.
+RESTLESS = """
+import os, sys
+earlier, later, other, how = sys.argv[1:]
+first = open(earlier, "a")
+between = os.open("/dev/null", os.O_RDONLY)
+last = open(later, "a")
+os.close(between)
+print("ready", flush=True)
+while True:
+    closed = os.open(other, os.O_WRONLY if how == "another" else os.O_RDONLY)
+    os.close(closed)
+"""
+
+
+@pytest.mark.parametrize("how", ["unrelated", "another"])
+def test_what_is_closed_meanwhile_makes_no_earlier_conversation_the_last(tmp_path: Path, how: str) -> None:
+    kept = BUILT_IN["codex"].kept
+    assert kept is not None
+    (_, earlier), (conversation, later) = rollout(tmp_path, 100), rollout(tmp_path, 200)
+    another, newest = rollout(tmp_path, 300)
+    other = newest if how == "another" else tmp_path / "unrelated"
+    other.touch()
+    os.utime(other, (300, 300))
+    words = [sys.executable, "-c", RESTLESS, str(earlier), str(later), str(other), how]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            found = {conversations.find(process.pid, kept) for _ in range(300)}
+        finally:
+            process.kill()
+    if how == "another":
+        # Nothing is learnt where one closes while it is looked at.
+        assert found <= {conversation, another, ""}
+    else:
+        assert found == {conversation}
+
+
 @pytest.mark.parametrize(
     "begins",
     [

@@ -1,6 +1,7 @@
 """On another boot the numbers of processes are those of others."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from standin_host import World, in_world
@@ -51,6 +52,23 @@ def test_whatever_is_written_of_a_suspended_one_forgets_them(tmp_path: Path) -> 
         await reconcile(world.runs)
         await world.supervisor.amend(entry, "Reason", reason="another")
         assert (entry.state.boot_id, numbers(entry)) == ("another boot", (None, None))
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_room_that_a_power_cut_left_reserved_is_given_back(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await running(world)
+        log = world.store.log(entry.id, entry.state.run)
+        log.write_bytes(b"printed\r\n")
+        reserving = await asyncio.create_subprocess_exec("fallocate", "-n", "-o", "9", "-l", "528384", log)
+        assert await reserving.wait() == 0
+        os.utime(log, ns=(1, 1_000_000_001))
+        assert log.stat().st_blocks * 512 >= 528384
+        reboot(world, entry)
+        await reconcile(world.runs)
+        assert log.read_bytes() == b"printed\r\n"
+        assert (log.stat().st_blocks * 512 <= 16384, log.stat().st_mtime_ns) == (True, 1_000_000_001)
 
     asyncio.run(in_world(tmp_path, story))
 
