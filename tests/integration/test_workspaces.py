@@ -380,7 +380,11 @@ def test_a_removal_by_force_that_is_refused_throws_nothing_away_and_ends_nothing
     assert session.state == "running"
     (directory / "nested").rename(directory.with_name("saved"))
     removed = amux.cli("ws", "rm", "--force", "fix").stdout.splitlines()
-    assert removed == ["fix: throwing away 1 untracked file (new)", "removed fix"]
+    assert removed == [
+        "fix: throwing away what sleep does (running): it is stopped",
+        "fix: throwing away 1 untracked file (new)",
+        "removed fix",
+    ]
     assert session.wait_state("orphaned", "stopped") in ("orphaned", "stopped")
 
 
