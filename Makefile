@@ -19,7 +19,7 @@ test: ## set up and run everything: checks, all tests, each Python, oldest and n
 nightly: ## the slow tests: amuxd killed at every point of every scenario
 	@packaging/system-packages.sh test
 	@packaging/venv.sh build/venv/test --extras test,check
-	@build/venv/test/bin/pytest -m nightly
+	@. packaging/lib.sh; tests_as_root build/venv/test/bin/pytest -m nightly
 
 check: ## static checks alone: ruff, mypy, shellcheck
 	@packaging/test.sh check
@@ -27,7 +27,7 @@ check: ## static checks alone: ruff, mypy, shellcheck
 bench: ## measure amux against its floors
 	@packaging/system-packages.sh test
 	@packaging/venv.sh build/venv/test --extras test,check
-	@build/venv/test/bin/python -m bench
+	@. packaging/lib.sh; tests_as_root build/venv/test/bin/python -m bench
 
 man: ## write the man pages again, from the commands and the interfaces
 	@packaging/venv.sh build/venv/test --extras test,check

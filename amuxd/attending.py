@@ -13,7 +13,7 @@ from amuxd.agents import program_of
 from amuxd.attention import AFTERGLOW, Fact, Kind
 from amuxd.bells import Bells
 from amuxd.hosts import Host
-from amuxd.logs import last_changed, shows, size_of
+from amuxd.logs import aside_of, last_changed, shows, size_of
 from amuxd.registry import Entry
 from amuxd.states import State
 from amuxd.store import StoreError
@@ -34,8 +34,12 @@ class Output:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._mark = log.with_name("heard")
+        self._aside = aside_of(log)
         known = _read_mark(self._mark)
-        self._position = size_of(log) if known is None else known
+        self._position, self._file = known or (size_of(log), _file_of(log))
+        if known and not self._file:
+            # An amuxd that knew no better wrote only how far it was.
+            self._file = _file_of(log if size_of(log) >= self._position else self._aside)
         # When somebody listened last; None: to this run nobody ever did.
         self.left_at = None if known is None else last_changed(self._mark)
         self._bells = Bells()
@@ -45,9 +49,14 @@ class Output:
     def listen(self) -> list[str]:
         calls: list[str] = []
         self.shown = False
-        if size_of(self._log) < self._position:
-            # It was put aside at its cap, and a new one begun.
-            calls += self._hear(self._log.with_name(self._log.name + ".1"))
+        file = _file_of(self._log)
+        if file != self._file:
+            # It was put aside at its cap, or deleted, and a new one begun.
+            if self._file and _file_of(self._aside) == self._file:
+                calls += self._hear(self._aside)
+            self._position, self._file = 0, file
+        elif size_of(self._log) < self._position:
+            # Somebody has cut it.
             self._position = 0
         return calls + self._hear(self._log)
 
@@ -59,7 +68,7 @@ class Output:
         """
         if self.left_at is None:
             return True, []
-        if size_of(self._log) == self._position:
+        if (size_of(self._log), _file_of(self._log)) == (self._position, self._file):
             return False, []
         calls = self.listen()
         at_once = last_changed(self._log) <= self.left_at + AFTERGLOW
@@ -85,7 +94,8 @@ class Output:
             mark = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 # In one piece and always as long: there is no moment at which it is not whole.
-                os.write(mark, b"%020d\n" % max(0, self._position - self._bells.unfinished))
+                heard = max(0, self._position - self._bells.unfinished)
+                os.write(mark, b"%020d %020d\n" % (heard, self._file))
             finally:
                 os.close(mark)
 
@@ -284,8 +294,18 @@ class Attending:
         await self._supervisor.attend(entry, fact)
 
 
-def _read_mark(mark: Path) -> int | None:
+def _read_mark(mark: Path) -> tuple[int, int] | None:
+    """How far, and in which file; 0 where that is not known."""
     try:
-        return int(mark.read_text())
+        position, *file = map(int, mark.read_text().split())
     except (OSError, ValueError):
         return None
+    return position, file[0] if file else 0
+
+
+def _file_of(path: Path) -> int:
+    """What tells it from another of the same name; 0: there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0

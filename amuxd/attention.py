@@ -24,6 +24,8 @@ class Kind(StrEnum):
 WORKING = "working"
 # And when the agent has gone over to another conversation: a matter of resuming, not of waiting.
 CONVERSATION = "conversation"
+# Of a conversation in which nothing was said an agent reports none of these.
+OF_A_TURN = (Kind.PERMISSION, Kind.QUESTION, Kind.TURN, WORKING)
 REPORTS = (*Kind, WORKING, CONVERSATION)
 
 
@@ -93,6 +95,11 @@ def decide(wait: Wait | None, fact: Fact) -> Wait | None:
         case Printed(at=at) | Pressed(at=at):
             return None if wait is not None and at > wait.since + AFTERGLOW else wait
     return None
+
+
+def while_parked(wait: Wait | None) -> Wait | None:
+    """Without its process it can be answered nothing any more; that it is the person's turn stays true."""
+    return wait if wait is not None and wait.kind is Kind.TURN else None
 
 
 def _rang(wait: Wait | None, message: str, at: int) -> Wait | None:

@@ -1,11 +1,13 @@
 """Removes the sessions that have been kept long enough."""
 
+import asyncio
 import logging
 
+from amuxd.comeback import is_candidate
 from amuxd.errors import AmuxError, ConfigurationError
 from amuxd.registry import Entry
 from amuxd.retention import is_over
-from amuxd.runs import Runs
+from amuxd.runs import SETTLED, Runs
 from amuxd.states import Liveness
 from amuxd.supervisor import now
 
@@ -20,14 +22,17 @@ async def clean(runs: Runs, dry_run: bool) -> list[str]:
             f"nothing is removed while the configuration is wrong: {runs.settings.error}"
         )
     registry = runs.supervisor.registry
-    over = [entry for entry in registry if _is_over(runs, entry)]
+    entries = list(registry)
+    # At once: of each that has not settled yet it takes a while to know.
+    answers = await asyncio.gather(*(_is_over(runs, entry) for entry in entries))
+    over = [entry for entry, is_so in zip(entries, answers, strict=True) if is_so]
     if dry_run:
         return [entry.id for entry in over]
     removed = []
     for entry in over:
         async with entry.operation:
             # Somebody may have begun it again, or removed it, while the ones before it went.
-            if registry.get(entry.id) is not entry or not _is_over(runs, entry):
+            if registry.get(entry.id) is not entry or not await _is_over(runs, entry):
                 continue
             try:
                 await runs.discard(entry)
@@ -38,10 +43,27 @@ async def clean(runs: Runs, dry_run: bool) -> list[str]:
     return removed
 
 
-def _is_over(runs: Runs, entry: Entry) -> bool:
-    """What somebody looks at is not taken away under him, and what may be alive is not ended."""
-    if entry.attached or entry.session_alive is Liveness.UNKNOWN:
-        return False
+async def _is_over(runs: Runs, entry: Entry) -> bool:
+    """Not what somebody looks at, what lives, or may, nor what is about to come back by itself."""
     state, resumable = entry.state, not entry.why_not_resumable
     retention = runs.settings.retention
-    return is_over(retention, state.state, resumable, state.state_changed_at, now())
+    if is_candidate(entry, runs.supervisor.boot_id) and not entry.stays_down:
+        return False
+    if entry.attached or not is_over(retention, state.state, resumable, state.state_changed_at, now()):
+        return False
+    return not await _may_live(runs, entry)
+
+
+async def _may_live(runs: Runs, entry: Entry) -> bool:
+    """A shell that stayed open, what could not be stopped, or what nobody could look at."""
+    # Of one that has just ended, or was just found, that is only clear then.
+    await runs.homes.settled(entry, SETTLED)
+    if entry.host_alive in {Liveness.ALIVE, Liveness.UNKNOWN}:
+        return True
+    if not runs.host.has_terminal(entry.id):
+        return False
+    try:
+        return bool(await runs.host.members(entry.id))
+    except Exception as error:
+        logger.warning("%s stays, and cannot be looked at now: %s", entry.session.name, error)
+        return True

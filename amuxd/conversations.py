@@ -3,11 +3,12 @@
 import os
 import re
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amuxd import hooks, processes
-from amuxd.agents import CONVERSATION, Filling, Kept, fill, program_of
+from amuxd.agents import CONVERSATION, Agent, Filling, Kept, fill, program_of
 from amuxd.hosts import LaunchRefused
 from amuxd.paths import amux_program
 from amuxd.records import Session
@@ -23,57 +24,115 @@ class Plan:
 
     session: Session
     conversation: str
+    said: bool | None = None
+    # An agent's command, as a person would type it.
+    shown: list[str] = field(default_factory=list)
 
 
-def plan(entry: Entry, resuming: bool) -> Plan:
-    session, agent = entry.session, entry.agent
+def plan(entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None = None) -> Plan:
+    """surroundings: all variables that the run will find, where they are more than its own."""
+    session, agent = with_environment(entry), entry.agent
     if not session.agent:
-        return Plan(session, "")
+        return Plan(session, "", None)
     if agent is None:
         raise LaunchRefused(entry.why_no_agent)
-    environment = {**agent.environment, **session.environment}
-    template = agent.start
-    if resuming:
-        conversation = entry.state.conversation_id
-        if not agent.takes_our_id or agent.kept is None:
-            template = agent.resume
-        # Where nothing was said yet there is nothing to continue but the id that was promised to it.
-        elif files := _kept_of(agent.kept, conversation, environment):
-            if any(_has_message(file, agent.kept.message) for file in files):
-                template = agent.resume
-            else:
-                # And that the agent does not take for another one, once there is a file.
-                conversation = str(uuid.uuid4())
-    else:
+    template, said = agent.start, None
+    if not resuming:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
-    program, *words = fill(template, _filling(session, conversation, environment))
+        said = False if is_kept(entry) else None
+    elif kept := _kept(entry):
+        template, conversation, said = _continued(entry, agent, kept, session, surroundings)
+    else:
+        template, conversation = agent.resume, entry.state.conversation_id
+    program, *words = fill(template, _filling(session, conversation))
     # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
     reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
     command = [program, *reporting, *words, *session.command]
-    return Plan(replace(session, command=command, environment=environment), conversation)
+    shown = [program, *words, *session.command]
+    return Plan(replace(session, command=command), conversation, said, shown)
+
+
+def _continued(
+    entry: Entry, agent: Agent, kept: Kept, session: Session, surroundings: Mapping[str, str] | None
+) -> tuple[tuple[str, ...], str, bool]:
+    """How what was said goes on. Where nothing was, all that there is to continue is the promised id."""
+    if why := why_lost(entry, surroundings):
+        raise LaunchRefused(why)
+    conversation = entry.state.conversation_id
+    files = _files_of(kept, conversation, session, surroundings)
+    if any(_has_message(file, kept.message) for file in files) or (files and entry.state.said):
+        return agent.resume, conversation, True
+    # And that the agent does not take for another one, once there is a file.
+    return agent.start, str(uuid.uuid4()) if files else conversation, False
+
+
+def why_lost(entry: Entry, surroundings: Mapping[str, str] | None = None) -> str:
+    """Why what was said in its conversation cannot go on; empty where it can, or nothing was said."""
+    kept = _kept(entry)
+    if kept is None or entry.state.said is False:
+        return ""
+    conversation, session = entry.state.conversation_id, with_environment(entry)
+    if _files_of(kept, conversation, session, surroundings):
+        return ""
+    directory = _base_of(kept, session, surroundings)
+    why = f"nothing is kept in {directory} of its conversation {conversation}"
+    return why if entry.state.said else f"{why}, and whether anything was said in it is not known"
+
+
+def was_said(entry: Entry, conversation: str, surroundings: Mapping[str, str] | None = None) -> bool:
+    """Whether the agent keeps something that was said in it."""
+    kept = _kept(entry)
+    if kept is None:
+        return False
+    files = _files_of(kept, conversation, with_environment(entry), surroundings)
+    return any(_has_message(file, kept.message) for file in files)
+
+
+def with_environment(entry: Entry) -> Session:
+    """The session, with the variables of its agent's profile."""
+    profile = entry.agent.environment if entry.agent else {}
+    return replace(entry.session, environment={**profile, **entry.session.environment})
+
+
+def is_kept(entry: Entry) -> bool:
+    """Whether there is a file to be looked for, of a conversation with an id of amux's own choice."""
+    return _kept(entry) is not None
+
+
+def _kept(entry: Entry) -> Kept | None:
+    agent = entry.agent
+    return agent.kept if agent is not None and agent.takes_our_id else None
 
 
 def command(entry: Entry) -> list[str]:
-    """The present run's, as a person would type it."""
+    """The present run's, as a person would type it; of one that has not begun, what it is likely to be."""
     session, agent = entry.session, entry.agent
     if not session.agent:
         return session.command
+    if entry.state.agent_command:
+        return entry.state.agent_command
     if agent is None:
         return [session.agent, *session.command]
     template = agent.resume if entry.state.resuming and agent.resume else agent.start
     conversation = entry.state.conversation_id or CONVERSATION
-    return [*fill(template, _filling(session, conversation, session.environment)), *session.command]
+    return [*fill(template, _filling(session, conversation)), *session.command]
 
 
-def _filling(session: Session, conversation: str, environment: dict[str, str]) -> Filling:
-    shell = environment.get("SHELL") or os.environ.get("SHELL") or "/bin/sh"
+def _filling(session: Session, conversation: str) -> Filling:
+    shell = session.environment.get("SHELL") or os.environ.get("SHELL") or "/bin/sh"
     return Filling(conversation, session.id, session.name, session.directory, shell)
 
 
-def _kept_of(kept: Kept, conversation: str, environment: dict[str, str]) -> list[Path]:
+def _files_of(
+    kept: Kept, conversation: str, session: Session, surroundings: Mapping[str, str] | None
+) -> list[Path]:
+    return list(_base_of(kept, session, surroundings).glob(kept.written_for(conversation)))
+
+
+def _base_of(kept: Kept, session: Session, surroundings: Mapping[str, str] | None) -> Path:
+    environment = session.environment if surroundings is None else surroundings
     home = Path(environment.get("HOME") or Path.home())
-    base = Path(environment.get(kept.variable) or home / kept.directory)
-    return list(base.glob(kept.written_for(conversation)))
+    return Path(session.directory, environment.get(kept.variable) or home / kept.directory)
 
 
 def _has_message(path: Path, message: bytes) -> bool:
@@ -144,7 +203,8 @@ def _written_through(fd: Path, kept: Kept) -> tuple[int, str] | None:
     if not conversation:
         return None
     try:
-        written = _is_open_for_writing(fd) and _is_with_a_person(fd)
+        is_written = processes.open_flags(fd) & os.O_ACCMODE != os.O_RDONLY
+        written = is_written and _is_with_a_person(fd)
         at = fd.stat().st_mtime_ns
         is_same = fd.readlink() == file
     except OSError:
@@ -152,11 +212,6 @@ def _written_through(fd: Path, kept: Kept) -> tuple[int, str] | None:
     if not is_same:
         raise _GoneMeanwhile
     return (at, conversation) if written else None
-
-
-def _is_open_for_writing(fd: Path) -> bool:
-    flags = (fd.parent.parent / "fdinfo" / fd.name).read_text().split("flags:")[1].split()[0]
-    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _is_with_a_person(fd: Path) -> bool:

@@ -39,6 +39,7 @@ from amuxd.hosts.local import LocalHost
 from amuxd.hosts.units import SYSTEMD, Units
 from amuxd.journal import Log
 from amuxd.notify import Notifier
+from amuxd.registry import UnreadableSession
 from amuxd.runs import Runs
 from amuxd.scheduling import ask_for_short_turns
 from amuxd.shutdown import ShutdownDelay
@@ -157,9 +158,10 @@ class Daemon:
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, runs.settings)
         recovering = [supervisor.spawn(maker.recover(unfinished)) for unfinished in await workspaces.load()]
-        if recovering:
-            # A repository that hangs keeps nobody waiting for longer.
-            await asyncio.wait(recovering, timeout=RECOVERY)
+        recovering.append(supervisor.spawn(maker.recover_removals()))
+        recovering.append(supervisor.spawn(maker.resolve_paths()))
+        # A repository that hangs keeps nobody waiting for longer.
+        await asyncio.wait(recovering, timeout=RECOVERY)
         # Before anything is found: what ended while nobody watched is news as well.
         await notifier.begin()
         supervisor.listen(notifier)
@@ -171,7 +173,7 @@ class Daemon:
         await queue.begin()
         supervisor.listen(queue)
         supervisor.listen(orphans)
-        server = self._export(bus, runs, unreadables, workspaces, maker, mode, reload)
+        server = self._export(bus, runs, unreadables, workspaces, maker, queue, mode, reload)
         events = Events(runs)
         supervisor.listen(events)
         await events.listen(paths.events_socket())
@@ -181,6 +183,7 @@ class Daemon:
             raise CannotServe(f"{error.message}: is another amuxd running?") from error
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
+        await runs.parting.keep_room()
         orphans.begin()
         background = [
             supervisor.spawn(reconcile.sweep_forever(runs)),
@@ -188,6 +191,7 @@ class Daemon:
             supervisor.spawn(_delay_shutdown(runs)),
             supervisor.spawn(comeback.bring_back(runs)),
             supervisor.spawn(queue.run()),
+            supervisor.spawn(orphans.run()),
         ]
         bus_failure = await self._until_stopped(bus)
         for task in background:
@@ -198,6 +202,7 @@ class Daemon:
         await server.drain(DRAIN, QUESTIONS)
         supervisor.cancel_tasks()
         await runs.suspend("amuxd was stopped")
+        await runs.parting.leave("amuxd was stopped")
         events.close()
         if bus_failure:
             # systemd starts amuxd again; the sessions do not notice.
@@ -223,6 +228,7 @@ class Daemon:
         unreadables: Unreadables,
         workspaces: Workspaces,
         maker: Maker,
+        queue: Queue,
         mode: str,
         reload: Callable[[], None],
     ) -> Server:
@@ -243,8 +249,19 @@ class Daemon:
         workspaces.listen(WorkspaceAnnouncer(server, shelf))
         announcer = Announcer(server, runs, terminals)
         supervisor.listen(announcer)
-        runs.configured = announcer.configured
-        unreadables.changed = announcer.unreadable_changed
+
+        def configured() -> None:
+            announcer.configured()
+            # An agent may stand at its head that could not be begun.
+            queue.advance_all()
+
+        runs.configured = configured
+
+        def unreadable_changed(session: UnreadableSession) -> None:
+            announcer.unreadable_changed(session)
+            queue.unreadable_changed(session)
+
+        unreadables.changed = unreadable_changed
         unreadables.disappeared = announcer.unreadable_disappeared
         return server
 
@@ -355,7 +372,7 @@ async def _enclosure(bus: Bus, runtime: Path) -> tuple[Enclosure, str]:
 
 
 def _raise_descriptor_limit() -> None:
-    """Two descriptors a session."""
+    """Three descriptors a session."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -44,6 +44,10 @@ class NotResumable(AmuxError):
     name = "NotResumable"
 
 
+class NotResumableYet(NotResumable):
+    """What is kept of its conversation could not be looked at: it may be resumable all the same."""
+
+
 class NoSuchWorkspace(AmuxError):
     name = "NoSuchWorkspace"
 
@@ -74,6 +78,12 @@ class ConfigurationError(AmuxError):
     """What the user wants is written down, and cannot be read."""
 
     name = "ConfigurationError"
+
+
+class NotReadable(AmuxError):
+    """It is on disk, and left as it is: an amuxd that can read it may come."""
+
+    name = "NotReadable"
 
 
 class Internal(AmuxError):

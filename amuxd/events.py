@@ -138,12 +138,14 @@ class Events:
             raise _not_its_token(entry)
         if entry.state.state is not State.RUNNING or entry.parked:
             state = "parked" if entry.parked else entry.state.state
-            raise InvalidTransition(f"{entry.session.name} is {state}, and waits for nobody")
+            raise InvalidTransition(f"{entry.session.name} is {state}: nothing of it runs that could report")
         if kind == attention.CONVERSATION:
             if not await self._runs.homes.learn_conversation(entry, _conversation(entry, message), run):
                 raise _not_its_token(entry)
         elif concerns:
             await self._runs.homes.attending.reported(entry, kind, message)
+            if kind in attention.OF_A_TURN:
+                await self._runs.homes.learn_said(entry, run)
         peer.send(_OK)
 
     async def _resume(self, peer: Peer, request: dict[str, Any]) -> None:

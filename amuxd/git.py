@@ -3,9 +3,11 @@
 import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,8 +20,9 @@ PATIENCE = 2.0
 # The umask that amuxd was started with, which is the user's own.
 INHERITED = -1
 
-# Hooks and monitors are programs of the repository's: nobody asked for these to run here.
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
+# Hooks and monitors are programs of the repository's: hooks run where their user would have git run them.
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+_QUIET = ("-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
 
 _FILTER = re.compile(r"^error: external filter '(.*)' failed", re.MULTILINE)
 _NOT_FOUND = re.compile(r"^error: cannot run |: (command )?not found$")
@@ -41,12 +44,13 @@ _stopping = threading.Event()
 
 
 class GitFailed(Exception):
-    """What git said, in one line."""
+    """What git said, in one line; where it said nothing, that it failed."""
 
     def __init__(self, arguments: Sequence[str], code: int, said: str) -> None:
-        super().__init__(said)
+        super().__init__(said or f"git {arguments[0]} failed")
         self.arguments = list(arguments)
         self.code = code
+        self.said = said
 
 
 def git(
@@ -57,17 +61,19 @@ def git(
     environment: Mapping[str, str] | None = None,
     umask: int = INHERITED,
     missing: list[str] | None = None,
+    hooks: bool = False,
 ) -> str:
     """What git prints, and in missing the filters that it went on without. Blocks; raises GitFailed."""
     if _stopping.is_set():
         raise GitFailed(arguments, -1, "amuxd is stopping")
-    argv = ["git", "--no-optional-locks", *_QUIET, "-C", str(directory), *arguments]
-    with _memory() as printed, _memory() as said:
+    options = [*_QUIET, *(() if hooks else _NO_HOOKS)]
+    argv = ["git", "--no-optional-locks", *options, "-C", str(directory), *arguments]
+    # No pipes: what a helper of git's leaves behind may keep these open for as long as it likes.
+    with _given(input) as given, _memory() as printed, _memory() as said:
         try:
             process = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-                # No pipes: what a helper of git's leaves behind may keep these open for as long as it likes.
+                stdin=given,
                 stdout=printed,
                 stderr=said,
                 env=_environment(environment or {}),
@@ -77,17 +83,13 @@ def git(
             )
         except FileNotFoundError:
             raise GitFailed(arguments, -1, "git is not installed") from None
-        try:
-            with _known(process):
-                process.communicate(None if input is None else _encoded(input), timeout=deadline)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s") from None
+        with _known(process):
+            if not _ends_within(process, deadline):
+                _kill(process)
+                raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s")
         complaint = _written(said).replace("\r", "\n")
         if process.returncode != 0:
-            raise GitFailed(
-                arguments, process.returncode, _one_line(complaint) or f"git {arguments[0]} failed"
-            )
+            raise GitFailed(arguments, process.returncode, _one_line(complaint))
         if missing is not None:
             missing += dict.fromkeys(_FILTER.findall(complaint))
         return _written(printed)
@@ -102,21 +104,49 @@ def _memory() -> Iterator[int]:
         os.close(fd)
 
 
+@contextlib.contextmanager
+def _given(text: str | None) -> Iterator[int]:
+    if text is None:
+        yield subprocess.DEVNULL
+        return
+    with _memory() as fd:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(text.encode(errors="surrogateescape"))
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+
+
+def _ends_within(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    until = time.monotonic() + deadline
+    # wait() with a deadline looks from time to time, and that less and less often: so it has to do
+    # only where no descriptor is left to be woken by.
+    with contextlib.suppress(OSError):
+        _until_it_ends(process.pid, deadline)
+    try:
+        process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _until_it_ends(pid: int, deadline: float) -> None:
+    fd = os.pidfd_open(pid)
+    try:
+        ends = select.poll()
+        ends.register(fd, select.POLLIN)
+        ends.poll(deadline * 1000)
+    finally:
+        os.close(fd)
+
+
 def _written(fd: int) -> str:
     with open(fd, "rb", buffering=0, closefd=False) as file:
         file.seek(0)
         return file.read().decode(errors="surrogateescape")
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")
-
-
 def _kill(process: subprocess.Popen[bytes]) -> None:
     _signal(process, signal.SIGKILL)
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
     # A file system that hangs may hold even what was killed.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
@@ -168,10 +198,14 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
+def without_own(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without git's own variables: which repository it is about is never said by these."""
+    return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+
+
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {
-        **inherited,
+        **without_own(os.environ),
         **more,
         # Its words are read.
         "LC_ALL": "C.UTF-8",

@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from amuxd import inotify, processes, states
+from amuxd import inotify, moments, processes, states
 from amuxd.attending import Attending
 from amuxd.errors import Internal
 from amuxd.hosts import EXIT_STATUS, Home, Host
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
 from amuxd.logs import END_OF_LOG, last_changed, size_of
+from amuxd.recording import Recording
 from amuxd.registry import Entry
 from amuxd.states import ENDED, End, Liveness, State
 from amuxd.store import StoreError
@@ -46,7 +47,8 @@ class Homes:
         self._host = host
         self._watch = watch
         self._stay = stay
-        self._learning = Learning(supervisor)
+        self._learning = Learning(supervisor, host)
+        self._recording = Recording(supervisor, host, watch)
         self._shell_directories: dict[str, int] = {}
         self._open_shells: dict[str, int] = {}
         self._attachments: Path | None = None
@@ -57,12 +59,15 @@ class Homes:
         self.leave(entry)
         entry.home = home
         entry.ended.clear()
-        entry.looked_in_vain = False
+        entry.ended_at = 0
+        entry.looked_in_vain, entry.why_in_vain = False, ""
         self._watch.process(home.command_fd, partial(self.command_ended, entry, home))
         self._watch.process(home.server_fd, partial(self._terminal_ended, entry, home))
         log = self._supervisor.store.log(entry.id, entry.state.run)
+        self._recording.begin(entry, home)
         self.attending.begin(entry, log)
-        self._watch.log(entry.id, log, partial(self._printed, entry))
+        replaced = partial(self._recording.log_replaced, entry, home)
+        self._watch.log(entry.id, log, partial(self._printed, entry), replaced)
         if entry.session.shell:
             wrote = partial(self._run_wrote, entry, home)
             try:
@@ -79,6 +84,7 @@ class Homes:
 
     def leave(self, entry: Entry) -> None:
         self._watch.last_look(entry.id)
+        self._recording.leave(entry)
         self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
             self._watch.forget_directory(directory)
@@ -113,6 +119,16 @@ class Homes:
         """Before its agent is ended, or left alone."""
         await self._learning.look_a_last_time(entry)
 
+    async def learn_said(self, entry: Entry, run: int) -> None:
+        """Raises StoreError."""
+        await self._learning.learn_said(entry, lambda: entry.state.run == run)
+
+    async def look_what_was_said(self, entry: Entry) -> None:
+        await self._learning.look_what_was_said(entry)
+
+    async def why_lost(self, entry: Entry) -> str:
+        return await self._learning.why_lost(entry)
+
     def command_ended(self, entry: Entry, home: Home) -> None:
         if entry.home is not home:
             return
@@ -145,7 +161,9 @@ class Homes:
             return
         if (end := self._host.end_in_shell(entry.session, entry.state.run)) is not None:
             self._watch.forget_process(home.command_fd)
-            entry.ended_at = now()
+            # It may have been written late, on a full disk say, and says itself when it ended.
+            directory = self._supervisor.store.run_directory(entry.id, entry.state.run)
+            entry.ended_at = moments.of_end(entry.state, directory, end, now()).at
             entry.ended.set()
             # Whoever wants the shell, once the end is told, waits until it is known that it stays open.
             telling = self._tell_end(entry, end, entry.state.run, entry.ended_at)
@@ -197,6 +215,7 @@ class Homes:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         if not self._keep_shell(entry):
             await _tried(entry, self.drain(entry))
+        await self.look_what_was_said(entry)
         await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave(entry)

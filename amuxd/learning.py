@@ -1,16 +1,17 @@
-"""Finds out which conversation an agent is in that chooses it itself."""
+"""Finds out which conversation an agent is in that chooses it itself, and whether anything was said in it."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from amuxd import conversations
-from amuxd.hosts import Home
+from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.registry import Entry
 from amuxd.store import StoreError
 from amuxd.supervisor import Supervisor
-from amuxd.threads import alone
+from amuxd.threads import one_at_a_time
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +23,15 @@ LAST_DEADLINE = 2.0
 
 
 class Learning:
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, host: Host) -> None:
         self._supervisor = supervisor
+        self._host = host
         self._to_be_looked_at: set[str] = set()
 
     def printed(self, entry: Entry) -> None:
         """An agent that prints may have begun a conversation, and one that does not has nothing new."""
-        if conversations.is_to_be_found(entry) and entry.id not in self._to_be_looked_at:
+        concerns = conversations.is_to_be_found(entry) or _may_be_said(entry)
+        if concerns and entry.id not in self._to_be_looked_at:
             self._to_be_looked_at.add(entry.id)
             self._supervisor.spawn(self._look_soon(entry))
 
@@ -38,20 +41,86 @@ class Learning:
         # What it prints from now on may be of another one again.
         self._to_be_looked_at.discard(entry.id)
         await self._look(entry)
+        await self.look_what_was_said(entry)
 
     async def look_a_last_time(self, entry: Entry) -> None:
-        """Before it is ended, or left alone."""
-        if conversations.is_to_be_found(entry):
+        """Before it is ended, or left alone, which nothing that goes wrong here must keep from it."""
+        try:
             await self._look(entry, LAST_DEADLINE)
+            await self.look_what_was_said(entry)
+        except Exception:
+            logger.exception("the conversation of %s could not be looked for", entry.session.name)
+
+    async def look_what_was_said(self, entry: Entry) -> None:
+        """Written down, for its file may be gone by the time that it is to go on."""
+        if not _may_be_said(entry):
+            return
+        conversation, said = entry.state.conversation_id, None
+        try:
+            said = await self._was_said(entry, conversation)
+        except Exception:
+            # Whoever ends it, or settles its end, goes on with that.
+            logger.exception("%s: what was said was not found out", entry.session.name)
+        if said is False and entry.not_looked_into != conversation:
+            # It is known already, or was not seen from the beginning: what was said may be gone.
+            return
+        try:
+            await self._write_said(entry, conversation, said)
+        except StoreError as error:
+            logger.error("%s: what was said is not written: %s", entry.session.name, error)
+
+    async def _write_said(self, entry: Entry, conversation: str, said: bool | None) -> None:
+        def is_true_still() -> bool:
+            is_news = entry.state.said is not said and _may_be_said(entry)
+            return is_news and entry.state.conversation_id == conversation
+
+        if await self._supervisor.amend_if(entry, is_true_still, said=said):
+            entry.not_looked_into = conversation if said is None else ""
+
+    async def learn_said(self, entry: Entry, is_true_still: Callable[[], bool]) -> None:
+        if _may_be_said(entry):
+            await self._supervisor.amend_if(entry, is_true_still, said=True)
+
+    async def _was_said(self, entry: Entry, conversation: str) -> bool | None:
+        """None: it cannot be found out now."""
+        try:
+            async with asyncio.timeout(LAST_DEADLINE):
+                surroundings = await self._host.environment(conversations.with_environment(entry))
+                look = partial(conversations.was_said, entry, conversation, surroundings)
+                return await one_at_a_time(_files_of(entry), look, LAST_DEADLINE)
+        except (TimeoutError, LaunchRefused, OSError) as error:
+            logger.warning("%s: what was said was not found out: %s", entry.session.name, error or "in time")
+            return None
+
+    async def why_lost(self, entry: Entry) -> str:
+        """Why its conversation cannot go on, as a look at what is kept of it tells; empty where it can."""
+        if not conversations.is_kept(entry):
+            return ""
+        conversation = entry.state.conversation_id
+        try:
+            async with asyncio.timeout(DEADLINE):
+                surroundings = await self._host.environment(conversations.with_environment(entry))
+                look = partial(conversations.why_lost, entry, surroundings)
+                lost = await one_at_a_time(_files_of(entry), look, DEADLINE)
+        except TimeoutError:
+            return f"what is kept of its conversation could not be looked for within {DEADLINE:.0f} s"
+        except (LaunchRefused, OSError) as error:
+            return str(error)
+        before, entry.found_lost = entry.lost, (conversation, lost)
+        if entry.lost != before:
+            self._supervisor.changed(entry, "Resumable")
+        return lost
 
     async def _look(self, entry: Entry, deadline: float = DEADLINE) -> str:
         found = ""
+        if not conversations.is_to_be_found(entry):
+            return found
         try:
             home, run = entry.home, entry.state.run
             if home and entry.agent and entry.agent.kept:
                 # Its files may be on a disk that does not answer, which is nobody else's trouble.
                 question = partial(conversations.find, home.command.pid, entry.agent.kept)
-                found = await alone(question, deadline)
+                found = await one_at_a_time(_files_of(entry), question, deadline)
                 if found and found != entry.state.conversation_id:
                     await self._learn(entry, found, lambda: _is_same_run(entry, run, home))
         except TimeoutError:
@@ -73,14 +142,25 @@ class Learning:
 
     async def _learn(self, entry: Entry, conversation: str, is_true_still: Callable[[], bool]) -> bool:
         properties = "Command", "Resumable"
-        learnt = await self._supervisor.amend_if(
-            entry, is_true_still, *properties, conversation_id=conversation
-        )
+        changes: dict[str, Any] = {"conversation_id": conversation}
+        if conversations.is_kept(entry) and conversation != entry.state.conversation_id:
+            changes["said"] = await self._was_said(entry, conversation)
+        learnt = await self._supervisor.amend_if(entry, is_true_still, *properties, **changes)
         if learnt:
             logger.info(
                 "%s: in conversation %s", entry.session.name, conversation, extra={"AMUX_SESSION": entry.id}
             )
         return learnt
+
+
+def _files_of(entry: Entry) -> str:
+    """Of one session: what another's home does not answer is not its trouble."""
+    return f"conversation of {entry.id}"
+
+
+def _may_be_said(entry: Entry) -> bool:
+    """As far as is known nothing was, yet."""
+    return conversations.is_kept(entry) and bool(entry.state.conversation_id) and not entry.state.said
 
 
 def _is_same_run(entry: Entry, run: int, home: Home) -> bool:

@@ -31,7 +31,7 @@ _INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 def last_lines(log: Path, count: int = LINES) -> list[str]:
     data = _tail(log)
     if len(data) < _TAIL:
-        data = _tail(_put_aside(log)) + data
+        data = _tail(aside_of(log)) + data
     lines = _seen(data)
     while lines and not lines[-1]:
         lines.pop()
@@ -64,7 +64,7 @@ def size_of(path: Path) -> int:
 
 def is_deleted(log: Path) -> bool:
     """And not only being put aside."""
-    return not log.exists() and not _put_aside(log).exists()
+    return not log.exists() and not aside_of(log).exists()
 
 
 class Ending:
@@ -123,7 +123,7 @@ class Ending:
 
 def take_out_end(log: Path) -> None:
     """Only where nobody writes to the log any more: what came in between would be lost."""
-    put_aside = _put_aside(log)
+    put_aside = aside_of(log)
     while (_tail(put_aside, _END_TAIL) + _tail(log, _END_TAIL)).endswith(END_OF_LOG):
         rest = len(END_OF_LOG)
         # It may lie over the place where a full log was put aside and another begun.
@@ -133,9 +133,15 @@ def take_out_end(log: Path) -> None:
                 rest -= cut
 
 
+def say(log: Path, sentence: str) -> None:
+    """As whoever takes down the output does, where nobody is left who could."""
+    with contextlib.suppress(OSError), log.open("ab") as file:
+        file.write(f"\r\n[amux: {sentence}]\r\n".encode())
+
+
 def give_back_reserved(log: Path) -> None:
     """The room for more output, of whoever was killed who kept it; only where nobody writes any more."""
-    for path in (log, _put_aside(log)):
+    for path in (log, aside_of(log)):
         # It is room, and nothing more.
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -145,7 +151,7 @@ def give_back_reserved(log: Path) -> None:
                 os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _put_aside(log: Path) -> Path:
+def aside_of(log: Path) -> Path:
     return log.with_name(log.name + ".1")
 
 

@@ -2,22 +2,30 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amuxd import states
-from amuxd.errors import AmuxError, Internal, LaunchFailed, NotResumable
+from amuxd.attention import Kind, as_changes
+from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed, NotResumable
 from amuxd.hosts import LaunchRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import size_of
+from amuxd.possible import impossible
 from amuxd.registry import Entry, Waking
-from amuxd.states import Liveness, State, Transition
+from amuxd.states import End, Liveness, State, Transition
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, impossible, not_written, now
+from amuxd.supervisor import AMUXD, not_written, now
 
 if TYPE_CHECKING:
     from amuxd.runs import Runs
 
 logger = logging.getLogger(__name__)
+
+# An agent that has ended its turn is what an idle one is.
+_IDLE = ("", Kind.TURN)
+
+# What is known of a session whose process is there.
+NOT_PARKED: dict[str, Any] = {"parked": False, "parked_at": 0, "parked_end": None, "parked_end_at": 0}
 
 _PROPERTIES = ("Parked", "ParkedUSec", "Resumable", "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -37,28 +45,51 @@ class Parking:
         async with entry.operation:
             if not _runs(entry):
                 raise impossible(entry, "park")
-            if entry.why_not_resumable:
-                raise NotResumable(
-                    f"{entry.session.name} cannot be parked, for it could not be brought back: "
-                    f"{entry.why_not_resumable}"
-                )
+            try:
+                await self._refuse_if_it_would_lose(entry)
+            except (TmuxUnreachable, TmuxRefused) as error:
+                raise Internal(
+                    f"{entry.session.name} is not parked: whether windows are open is not known: {error}"
+                ) from error
             await self._park(entry)
+
+    async def _refuse_if_it_would_lose(self, entry: Entry) -> None:
+        """The command comes back with its conversation, and what a person opened beside it does not."""
+        if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
+            raise NotResumable(
+                f"{entry.session.name} cannot be parked, for it could not be brought back: {why}"
+            )
+        if await self._runs.host.panes(entry.id) > 1:
+            raise InvalidTransition(
+                f"{entry.session.name} cannot be parked: other windows or panes are open in its terminal, "
+                "and what runs there would be lost; close them first"
+            )
 
     async def _park(self, entry: Entry) -> None:
         # Written down first: whatever becomes of amuxd now, its end is no death.
         try:
-            await self._runs.supervisor.amend(entry, *_PROPERTIES, parked=True, parked_at=now())
+            await self._runs.supervisor.amend(
+                entry, *_PROPERTIES, **{**NOT_PARKED, "parked": True, "parked_at": now()}
+            )
         except StoreError as error:
             raise not_written(f"{entry.session.name} is not parked: {error}", error) from error
         try:
-            await self._runs.end_processes(entry, self._runs.grace_of(entry))
+            end = await self._runs.end_processes(entry, self._runs.grace_of(entry))
+            await self._keep_end(entry, end)
         except Exception as error:
             logger.exception("%s could not be parked", entry.session.name)
             if not entry.ended.is_set():
-                await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=False, parked_at=0)
+                await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, **NOT_PARKED)
                 raise Internal(f"{entry.session.name} could not be parked: {error}") from error
         self._leave(entry)
         logger.info("%s: parked", entry.session.name, extra={"AMUX_SESSION": entry.id})
+
+    async def _keep_end(self, entry: Entry, end: End) -> None:
+        """It is that of the run where nothing comes back."""
+        try:
+            await self._runs.supervisor.amend(entry, parked_end=end, parked_end_at=entry.ended_at)
+        except StoreError as error:
+            logger.error("%s: how its process ended is not written: %s", entry.session.name, error)
 
     def _leave(self, entry: Entry) -> None:
         self._runs.homes.leave(entry)
@@ -71,7 +102,8 @@ class Parking:
         async with entry.operation:
             if entry.state.state is not State.RUNNING or entry.session_alive is not Liveness.DEAD:
                 return
-            await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now())
+            end = {"parked_end": End(code=0), "parked_end_at": entry.ended_at}
+            await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now(), **end)
             await self._runs.homes.drain(entry)
             await self._runs.homes.tear_down(entry)
             self._leave(entry)
@@ -99,20 +131,21 @@ class Parking:
 
     async def _begin_again(self, entry: Entry) -> None:
         name = entry.session.name
-        if entry.why_not_resumable:
-            raise NotResumable(f"{name} stays parked: {entry.why_not_resumable}")
+        if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
+            ways = "; possible: stop, and then restart" if entry.lost else ""
+            raise NotResumable(f"{name} stays parked: {why}{ways}")
         log = self._runs.supervisor.store.log(entry.id, entry.state.run)
         before = await asyncio.to_thread(size_of, log)
         try:
-            home, conversation = await self._runs.launch(entry, resuming=True)
+            home, begun = await self._runs.launch(entry, resuming=True)
         except (LaunchRefused, OSError, StoreError) as error:
             await self._runs.homes.tear_down(entry)
             raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
-        begun = {"command": home.command, "server": home.server, "memory_kills": home.memory_kills}
-        begun |= {"not_enforced": home.not_enforced, "conversation_id": conversation}
+        # Whoever wants it back has come for what it waited for.
+        begun |= as_changes(None)
         try:
             await self._runs.supervisor.amend(
-                entry, *_PROPERTIES, "Command", parked=False, parked_at=0, resuming=True, **begun
+                entry, *_PROPERTIES, "Command", resuming=True, **NOT_PARKED, **begun
             )
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.
@@ -160,9 +193,10 @@ class Parking:
             return None
         if not _runs(entry):
             return None
-        if entry.attached or entry.state.attention:
+        if entry.attached or entry.state.attention not in _IDLE:
             return None
-        last = max(entry.activity_at, entry.used_at, entry.state.started_at)
+        state = entry.state
+        last = max(entry.activity_at, entry.used_at, state.started_at, state.attention_at)
         return last + int(agent.park_after * 1e6)
 
     def _look(self) -> None:
@@ -184,6 +218,7 @@ class Parking:
             try:
                 entry.attached = await self._runs.host.attached(entry.id)
                 if not entry.attached:
+                    await self._refuse_if_it_would_lose(entry)
                     await self._park(entry)
             except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
                 # What is not known is no reason; it is looked at again after as long a time.

@@ -46,7 +46,20 @@ def runtime_base() -> Path:
     if base == standard and not standard.is_dir():
         # No login manager made one.
         return _private_in_a_place_for_all(_directory("TMPDIR", Path("/tmp")) / f"amux-{os.getuid()}")
+    _refuse_another_users(base)
     return base
+
+
+def _refuse_another_users(base: Path) -> None:
+    """After su it is still the caller's, who could not use what we would make in it."""
+    try:
+        owner = base.stat().st_uid
+    except OSError:
+        return
+    if owner != os.getuid():
+        raise Unsafe(
+            f"XDG_RUNTIME_DIR is {base}, which belongs to another user: unset it, or log in as yourself"
+        )
 
 
 def _private_in_a_place_for_all(directory: Path) -> Path:
@@ -84,8 +97,22 @@ def events_socket() -> Path:
 
 def amux_program() -> str:
     """The amux that belongs to this amuxd, for what amuxd has others run."""
-    beside = Path(sys.argv[0]).absolute().with_name("amux")
-    return str(beside) if beside.exists() else shutil.which("amux") or "amux"
+    return _beside_this_program("amux") or shutil.which("amux") or "amux"
+
+
+def amuxd_command() -> list[str]:
+    """The amuxd that belongs to this amux, by a name that an upgrade does not take away."""
+    beside = _beside_this_program("amuxd")
+    return [beside] if beside else [sys.executable, "-m", "amuxd"]
+
+
+def _beside_this_program(name: str) -> str | None:
+    program = Path(sys.argv[0]).absolute()
+    while not (beside := program.with_name(name)).is_file():
+        if not program.is_symlink():
+            return None
+        program = program.parent / program.readlink()
+    return str(beside)
 
 
 def private_bus_socket() -> Path:

@@ -3,16 +3,20 @@
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import struct
 import termios
 from pathlib import Path
 
 from amuxd.records import Process
+from amuxd.signal_names import signal_name
 from amuxd.states import End
 
 _PF_EXITING = 0x4
 _PTS_MAJOR = 136
+# By this number all kernels know the namespace of processes that they come up with.
+_FIRST_NAMESPACE = "pid:[4026531836]"
 
 # The kernel's struct pidfd_info: since 6.15 it keeps the wait status after the process was reaped.
 _INFO = struct.Struct("=QQIIIIIIIIIIIiI4x")
@@ -21,7 +25,14 @@ _GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11
 
 
 def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    """A container is booted with its first process, on a kernel that may have been up for long."""
+    kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    first = None if _is_of_first_namespace() else identify(1)
+    return f"{kernel}/{first.started}" if first else kernel
+
+
+def _is_of_first_namespace() -> bool:
+    return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_NAMESPACE
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -50,6 +61,21 @@ def children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += map(int, thread.read_text().split())
     return found
+
+
+def command_line(pid: int) -> list[str]:
+    """Empty where it is no more, or nobody may see it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return words.decode(errors="surrogateescape").split("\0")[:-1]
+
+
+def open_flags(fd: Path) -> int:
+    """With which it was opened; by its place in /proc. Raises OSError."""
+    flags = (fd.parent.parent / "fdinfo" / fd.name).read_text().split("flags:")[1].split()[0]
+    return int(flags, 8)
 
 
 def terminal_of(process: Process) -> Path | None:
@@ -96,6 +122,12 @@ def is_dying(process: Process) -> bool:
     return _in_mask(process.pid, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
 
 
+def has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def end_of(pidfd: int, process: Process) -> End | None:
     """How a process whose pidfd is readable ended; None where it was reaped on a kernel that forgets."""
     for look in (_kept_status, _zombie_status, _kept_status):
@@ -127,26 +159,6 @@ def from_wait_status(status: int) -> End:
     if os.WIFSIGNALED(status):
         return End(signal=signal_name(os.WTERMSIG(status)), core_dumped=os.WCOREDUMP(status))
     return End(code=os.WEXITSTATUS(status))
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        first, last = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
-        return f"SIGRTMIN+{number - first}" if first <= number <= last else f"SIG{number}"
-
-
-def signal_number(name: str) -> int | None:
-    bare = name.upper().removeprefix("SIG")
-    if bare.isdigit():
-        number = int(bare)
-        return number if 0 < number <= int(signal.SIGRTMAX) else None
-    if bare.startswith("RTMIN+") and bare[6:].isdigit():
-        number = int(signal.SIGRTMIN) + int(bare[6:])
-        return number if number <= int(signal.SIGRTMAX) else None
-    found = signal.Signals.__members__.get("SIG" + bare)
-    return int(found) if found is not None else None
 
 
 def environment(process: Process) -> dict[str, str]:

@@ -4,11 +4,11 @@ import asyncio
 import logging
 import select
 
-from amuxd import attention, states
+from amuxd import attention, moments, states
 from amuxd.config import Settings
-from amuxd.errors import AmuxError
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import give_back_reserved, last_written
+from amuxd.records import is_of_boot
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
@@ -52,32 +52,34 @@ async def reconcile(runs: Runs) -> None:
         async with limit:
             await _try_to_reconcile(runs, entry)
 
+    await runs.parting.read()
     await asyncio.gather(*(one(entry) for entry in runs.supervisor.registry))
+    await runs.parting.forget()
 
 
 async def _try_to_reconcile(runs: Runs, entry: Entry) -> None:
     """One session that cannot be looked at, or written down, must not keep amuxd from the others."""
     before = entry.looked_in_vain
-    entry.looked_in_vain = False
+    _saw(entry)
     try:
         await _reconcile(runs, entry)
         if entry.state.attention and entry.home is None and not entry.looked_in_vain:
             await runs.supervisor.attend(entry, attention.Died())
     except StoreError as error:
         logger.error("%s cannot be written: %s", entry.session.name, error, extra={"AMUX_SESSION": entry.id})
-        entry.looked_in_vain = True
-    except Exception:
+        entry.miss(f"it cannot be written: {error}")
+    except Exception as error:
         logger.exception("%s could not be looked at", entry.session.name)
-        entry.looked_in_vain = True
+        entry.miss(error)
     if entry.looked_in_vain != before:
-        runs.supervisor.changed(entry, "SessionAlive", "HostAlive")
+        runs.supervisor.changed(entry, "SessionAlive", "HostAlive", "Resumable")
 
 
 async def _reconcile(runs: Runs, entry: Entry) -> None:
     state = entry.state.state
     if state in ENDED or state is State.ARCHIVED:
         incomplete = entry.certificate is not None and not entry.certificate.complete
-        if incomplete and entry.state.boot_id != runs.supervisor.boot_id:
+        if incomplete and not is_of_boot(entry.state.boot_id, runs.supervisor.boot_id):
             # What is left of it is looked for by the numbers of its processes, which are others' by now.
             await runs.supervisor.amend(entry, command=None, server=None)
         if incomplete and state is State.ORPHANED:
@@ -86,21 +88,11 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
             entry.settling = runs.supervisor.spawn(runs.homes.settle(entry))
     elif state is State.CREATED:
         if entry.state.run > 1:
-            # amuxd was killed on the way from the run before to this one, which was asked for.
-            await runs.host.tear_down(entry.id, at_once=True)
-            if runs.places.shown_of(entry) is not None:
-                runs.supervisor.spawn(_take_place(runs, entry))
-                return
-            await runs.supervisor.apply(entry, states.StartRequested(), entry.state.changed_for)
-            runs.supervisor.spawn(runs.begin_where_it_was_left(entry))
+            await _look_at_next_run(runs, entry)
     elif entry.state.parked and state in {State.RUNNING, State.SUSPENDED}:
         await runs.parking.found(entry)
-    elif entry.state.boot_id != runs.supervisor.boot_id:
-        end = End(not_started="the machine went down") if state is State.STARTING else End()
-        await runs.supervisor.apply(entry, states.MachineWentDown(), AMUXD, end=end, cut_short=True)
-        log = runs.supervisor.store.log(entry.id, entry.state.run)
-        await runs.supervisor.on_disk(give_back_reserved, log)
-        runs.homes.settle_if_ended(entry)
+    elif not is_of_boot(entry.state.boot_id, runs.supervisor.boot_id):
+        await _look_after_boot(runs, entry)
     elif state is State.STARTING:
         # The gate was never opened: the command has not run, and can begin as if nothing had been.
         await runs.host.tear_down(entry.id, at_once=True)
@@ -109,12 +101,31 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
         await _look(runs, entry)
 
 
-async def _take_place(runs: Runs, entry: Entry) -> None:
-    """It may have been waiting for a slot, and goes on waiting."""
-    try:
-        await runs.start(entry)
-    except AmuxError as error:
-        logger.error("%s was not started again: %s", entry.session.name, error)
+async def _look_at_next_run(runs: Runs, entry: Entry) -> None:
+    """It waits for a slot, or is left from an earlier amuxd, which took two steps to begin it."""
+    await runs.host.tear_down(entry.id, at_once=True)
+    if not runs.places.may_wait(entry):
+        # Who asked for it may have been refused: it must not begin by itself now.
+        why = "amuxd was gone before it was begun"
+        await runs.supervisor.apply(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
+        runs.homes.settle_if_ended(entry)
+
+
+async def _look_after_boot(runs: Runs, entry: Entry) -> None:
+    """Nothing of it is alive; what it wrote down of its end before that is still true."""
+    supervisor, starting = runs.supervisor, entry.state.state is State.STARTING
+    await supervisor.on_disk(give_back_reserved, supervisor.store.log(entry.id, entry.state.run))
+    told = await supervisor.on_disk(runs.host.end_on_record, entry.session, entry.state.run)
+    entry.checked_at = now()
+    if told is not None and not starting:
+        await _ended(runs, entry, told)
+    elif not await _was_left_alive(runs, entry):
+        end = End(not_started="the machine went down") if starting else End()
+        after = moments.known_alive(entry.state, entry.checked_at)
+        await supervisor.apply(
+            *(entry, states.MachineWentDown(), AMUXD), end=end, cut_short=True, ended_after=after
+        )
+        runs.homes.settle_if_ended(entry)
 
 
 async def _look(runs: Runs, entry: Entry) -> None:
@@ -132,15 +143,38 @@ async def _look(runs: Runs, entry: Entry) -> None:
             if entry.state.state is State.STOPPING:
                 runs.supervisor.spawn(runs.stop_where_it_was_left(entry))
         case Ended(end=end):
-            await runs.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end)
-            runs.homes.settle_if_ended(entry)
+            await _ended(runs, entry, end)
+        case Gone() if await _was_left_alive(runs, entry):
+            await runs.host.tear_down(entry.id, at_once=True)
         case Gone():
-            await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End())
+            after = moments.known_alive(entry.state, entry.checked_at)
+            await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End(), ended_after=after)
             await runs.host.tear_down(entry.id, at_once=True)
             runs.homes.settle_if_ended(entry)
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
-            entry.looked_in_vain = True
+            entry.miss(why)
+
+
+def _saw(entry: Entry) -> None:
+    entry.looked_in_vain, entry.why_in_vain = False, ""
+
+
+async def _was_left_alive(runs: Runs, entry: Entry) -> bool:
+    """By the amuxd before, which could not mark it suspended, and only say so."""
+    word = runs.parting.word_of(entry)
+    if word is None:
+        return False
+    return bool(await runs.supervisor.apply(entry, states.DaemonStopping(word.why), AMUXD, at=word.at))
+
+
+async def _ended(runs: Runs, entry: Entry, end: End) -> None:
+    directory = runs.supervisor.store.run_directory(entry.id, entry.state.run)
+    looked = (entry.state, directory, end, entry.checked_at)
+    at, after = await runs.supervisor.on_disk(moments.of_end, *looked)
+    fact = states.CommandEnded(end)
+    await runs.supervisor.apply(entry, fact, KERNEL, end=end, at=at, ended_after=after)
+    runs.homes.settle_if_ended(entry)
 
 
 async def sweep_forever(runs: Runs) -> None:
@@ -162,6 +196,8 @@ async def sweep(runs: Runs) -> None:
             async with entry.operation:
                 if entry.looked_in_vain and runs.supervisor.registry.get(entry.id) is entry:
                     await _try_to_reconcile(runs, entry)
+    await runs.parting.forget()
+    await runs.parting.keep_room()
 
 
 def _ended_unseen(runs: Runs) -> list[Entry]:

@@ -13,7 +13,7 @@ from amuxd.agents import Agent, OnExit, why_unknown
 from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
 from amuxd.hosts import Home
 from amuxd.records import Certificate, RunState, Session
-from amuxd.states import BADGE, Liveness, Situation, State, possible
+from amuxd.states import BADGE, RERUNNABLE, Liveness, Situation, State, possible
 
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
@@ -44,6 +44,11 @@ class Entry:
     attached: int = 0
     keeps_terminal: bool = False
     looked_in_vain: bool = False
+    why_in_vain: str = ""
+    # The conversation that the last look found lost, and why.
+    found_lost: tuple[str, str] = ("", "")
+    # The conversation of which only a look that failed made it unknown whether anything was said in it.
+    not_looked_into: str = ""
     # What is not known of its agent may be in a configuration that cannot be read.
     configuration_error: str = ""
     # None: nobody has looked.
@@ -53,6 +58,8 @@ class Entry:
     checked_at: int = 0
     used_at: int = 0
     waking: Waking | None = None
+    # It was to come back by itself, and that has been decided against.
+    stays_down: bool = False
     settling: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
@@ -66,6 +73,11 @@ class Entry:
     def id(self) -> str:
         return self.session.id
 
+    def miss(self, why: Exception | str) -> None:
+        """A look at it told nothing: it may live."""
+        told = why.strerror if isinstance(why, OSError) else str(why)
+        self.looked_in_vain, self.why_in_vain = True, told or type(why).__name__
+
     @property
     def situation(self) -> Situation:
         return Situation(
@@ -75,8 +87,13 @@ class Entry:
             and self.agent.on_exit is OnExit.STAY
             and not self.why_not_resumable,
             workspace_exists=self._has_place,
-            resumable=not self.why_not_resumable,
+            resumable=not (self.why_not_resumable or self.lost),
         )
+
+    @property
+    def lacks_place(self) -> bool:
+        """Whether it could begin again, were the directory there that it works in."""
+        return self.state.state in RERUNNABLE and not self._has_place
 
     @property
     def _has_place(self) -> bool:
@@ -94,13 +111,27 @@ class Entry:
         return "it is no agent, and so has no conversation"
 
     @property
+    def lost(self) -> str:
+        """Why its conversation is lost, as the last look at what is kept of it told."""
+        conversation, why = self.found_lost
+        return why if conversation == self.state.conversation_id else ""
+
+    @property
     def why_no_agent(self) -> str:
         return why_unknown(self.session.agent, self.configuration_error)
 
     @property
     def resumable(self) -> bool:
         """Whether resume would be granted now."""
-        return self.parked or "resume" in possible(self.situation)
+        if self.parked:
+            return not (self.why_not_resumable or self.lost)
+        return "resume" in possible(self.situation) and not self.may_live
+
+    @property
+    def may_live(self) -> bool:
+        """Suspended says that nobody looks, not that nothing lives."""
+        suspended = self.state.state is State.SUSPENDED
+        return suspended and self.session_alive in {Liveness.ALIVE, Liveness.UNKNOWN}
 
     @property
     def parked(self) -> bool:
@@ -247,9 +278,9 @@ def _archived(entry: Entry | UnreadableSession) -> bool:
 def _not_found(word: str, entries: Iterable[Entry | UnreadableSession]) -> str:
     if not word:
         return "a session has no empty name"
-    words = {w for e in entries for w in (_name(e), e.id)}
-    near = difflib.get_close_matches(word, words, n=1)
-    return f"there is no session {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    words = {w.casefold(): w for e in entries for w in (e.id, _name(e))}
+    near = difflib.get_close_matches(word.casefold(), words, n=1)
+    return f"there is no session {word!r}" + (f"; did you mean {words[near[0]]!r}?" if near else "")
 
 
 def _speakable(text: str) -> str:

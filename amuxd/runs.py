@@ -5,21 +5,25 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from amuxd import conversations, processes, states
+from amuxd import conversations, processes, records, states
 from amuxd.config import Settings
-from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotResumable
+from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotReadable
 from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
-from amuxd.parking import Parking
-from amuxd.records import Certificate, Workspace
+from amuxd.parking import NOT_PARKED, Parking
+from amuxd.parting import Parting
+from amuxd.possible import impossible, not_resumable, possible, refusal
+from amuxd.records import Certificate, HistoryEntry, Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
-from amuxd.states import ENDED, LIVE, End, Liveness, State, decide
+from amuxd.states import ENDED, LIVE, End, State, decide
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, impossible, now
+from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
+from amuxd.threads import alone
 from amuxd.watch import Watch
 from amuxd.workspaces.ledger import UnreadableWorkspace
 
@@ -30,6 +34,8 @@ KILLED = 10.0
 # How long whoever asks how a run ended waits for its last lines: longer than it takes to end what it left
 # behind, and shorter than an ordinary call may take.
 SETTLED = 8.0
+# How long it may take to read what is kept of a conversation that goes on.
+PLANNED = 10.0
 
 
 class Places(Protocol):
@@ -40,7 +46,12 @@ class Places(Protocol):
 
     async def look(self, entry: Entry) -> None: ...
 
+    async def has_directory(self, entry: Entry) -> bool: ...
+
     def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None: ...
+
+    def may_wait(self, entry: Entry) -> bool:
+        """Whether its run has a place in the queue, for all that is known."""
 
 
 class Runs:
@@ -52,6 +63,7 @@ class Runs:
         self.host = host
         self.has_configuration = asyncio.Event()
         self.configured: Callable[[], None] = lambda: None
+        self.parting = Parting(supervisor)
         self.parking = Parking(self)
         self.homes = Homes(supervisor, host, watch, self.parking.stay)
         self.configure(settings)
@@ -71,7 +83,9 @@ class Runs:
         async with self._operation(entry):
             if decide(entry.situation, states.StartRequested()) is None:
                 raise impossible(entry, "start")
-            self._refuse_unknown_agent(entry, "start")
+            if self.settings.error and entry.session.agent and entry.agent is None:
+                # It may well be in the configuration.
+                raise InvalidTransition(f"{entry.session.name}: start is not possible: {entry.why_no_agent}")
             async with self.places.slot(entry, entry.state.run, entry.session.queue) as has_slot:
                 if has_slot:
                     await self.supervisor.request(entry, states.StartRequested(), "start", USER)
@@ -89,11 +103,6 @@ class Runs:
             entry.configuration_error = settings.error
             self.supervisor.changed(entry, "Command", "Resumable", "IdleAfterUSec")
         self.configured()
-
-    def _refuse_unknown_agent(self, entry: Entry, verb: str) -> None:
-        """It may well be in the configuration: a session that ended well is not to fail for that."""
-        if self.settings.error and entry.session.agent and entry.agent is None:
-            raise InvalidTransition(f"{entry.session.name}: {verb} is not possible: {entry.why_no_agent}")
 
     def grace_of(self, entry: Entry) -> float:
         return self.settings.stop_grace_of(entry.agent)
@@ -113,65 +122,82 @@ class Runs:
             await self.parking.bring_back(entry)
             return
         async with self._operation(entry):
-            await self._look_at_place(entry)
-            if decide(entry.situation, states.RestartRequested(resume=True)) and entry.why_not_resumable:
-                self._refuse_unknown_agent(entry, "resume")
-                raise NotResumable(
-                    f"{entry.session.name} cannot be resumed: {entry.why_not_resumable}; "
-                    f"possible: {', '.join(states.possible(entry.situation))}"
-                )
             await self.begin_again(entry, states.RestartRequested(resume=True), "resume", USER)
 
     async def begin_again(
         self, entry: Entry, fact: states.RestartRequested, verb: str, by: str, **changes: Any
     ) -> None:
         """Run n + 1, with what it needs of run n. Whoever calls holds the session's operation."""
-        await self._look_at_place(entry)
-        if decide(entry.situation, fact) is None:
-            raise impossible(entry, verb)
-        self._refuse_unknown_agent(entry, verb)
-        _refuse_of_what_may_live(entry, verb)
+        await self._look_at_place(entry, fact)
+        # By itself a plain command is begun again when others are resumed.
+        _refuse(entry, "resume" if fact.resume else "restart")
         await self.homes.settled(entry)
+        if fact.resume and (why := await self.homes.why_lost(entry)):
+            raise not_resumable(entry, why)
+        if fact.by_itself:
+            # What it needs of the disk is there before it is said to begin.
+            await self.supervisor.on_disk(self.supervisor.store.prepare_run, entry.id, entry.state.run + 1)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
         fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "auto_lasted": False, "cut_short": False}
         fresh |= {
-            "parked": False,
-            "parked_at": 0,
+            **NOT_PARKED,
             "command": None,
             "server": None,
             "started_at": 0,
             "not_enforced": [],
             "resuming": fact.resume,
+            "agent_command": [],
             **changes,
         }
         # Nobody is there to hear of a refusal of what nobody asked for.
         patient = entry.session.queue or fact.by_itself
         async with self.places.slot(entry, entry.state.run + 1, patient) as has_slot:
-            await self.supervisor.request(entry, fact, verb, by, **fresh)
-            entry.activity_at = entry.activity_hash = 0
-            if has_slot:
-                await self.supervisor.apply(entry, states.StartRequested(), by)
+            then = states.StartRequested() if has_slot else None
+            await self.supervisor.request(entry, fact, verb, by, then=then, **fresh)
         if entry.keeps_terminal and not entry.attached:
             await self.homes.tear_down(entry)
         self.homes.let_go_of_shell(entry)
         if has_slot:
             await self.bring_up(entry)
 
-    async def _look_at_place(self, entry: Entry) -> None:
-        """It may be back, and nothing tells of that where no workspace is known any more."""
-        if entry.state.state is State.ORPHANED:
+    async def _look_at_place(self, entry: Entry, fact: states.RestartRequested) -> None:
+        """It may be gone or back, and nothing tells of that where no workspace is known."""
+        # What nobody asked for cannot be refused: that it failed is told.
+        if entry.state.state is State.ORPHANED or not fact.by_itself:
             await self.places.look(entry)
 
-    async def launch(self, entry: Entry, resuming: bool) -> tuple[Home, str]:
-        """The command at its gate, and the conversation that it will be in."""
-        plan = await self.supervisor.on_disk(conversations.plan, entry, resuming)
+    async def launch(self, entry: Entry, resuming: bool) -> tuple[Home, dict[str, Any]]:
+        """The command at its gate, and what is to be known of it once it is let go."""
+        surroundings = None
+        if resuming and conversations.is_kept(entry):
+            surroundings = await self.host.environment(conversations.with_environment(entry))
+        plan = await self._plan(entry, resuming, surroundings)
         home = await self.host.launch(plan.session, entry.state.run, entry.keeps_terminal)
-        return home, plan.conversation
+        return home, {
+            "command": home.command,
+            "server": home.server,
+            "memory_kills": home.memory_kills,
+            "not_enforced": home.not_enforced,
+            "conversation_id": plan.conversation,
+            "said": plan.said,
+            "agent_command": plan.shown,
+        }
+
+    async def _plan(
+        self, entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None
+    ) -> conversations.Plan:
+        """What an agent keeps may be on a disk that does not answer, which is nobody else's trouble."""
+        try:
+            return await alone(partial(conversations.plan, entry, resuming, surroundings), PLANNED)
+        except TimeoutError:
+            raise LaunchRefused(
+                f"what is kept of its conversation could not be read within {PLANNED:.0f} s"
+            ) from None
 
     async def bring_up(self, entry: Entry) -> None:
         """From starting to running, or to failed and LaunchFailed with the reason."""
         try:
-            home, conversation = await self.launch(entry, entry.state.resuming)
+            home, begun = await self.launch(entry, entry.state.resuming)
         except (LaunchRefused, OSError, StoreError) as error:
             await self._give_up(entry, str(error))
         except Exception as error:
@@ -179,17 +205,7 @@ class Runs:
             await self._give_up(entry, str(error) or type(error).__name__)
         entry.keeps_terminal = False
         try:
-            await self.supervisor.apply(
-                entry,
-                states.CommandStarted(),
-                AMUXD,
-                command=home.command,
-                server=home.server,
-                memory_kills=home.memory_kills,
-                not_enforced=home.not_enforced,
-                started_at=now(),
-                conversation_id=conversation,
-            )
+            await self.supervisor.apply(entry, states.CommandStarted(), AMUXD, started_at=now(), **begun)
         except StoreError as error:
             # The gate is closed still: nothing has run that the disk does not know of.
             home.close()
@@ -235,6 +251,8 @@ class Runs:
                 await self.homes.settled(entry)
                 await self.homes.surely_tear_down(entry)
                 return
+            if entry.may_live and (error := refusal(entry, "stop")):
+                raise Busy(f"{error}{self._way_past(entry)}")
             await self._request_stop(entry, self.grace_of(entry) if grace is None else grace)
             await self.bring_down(entry)
 
@@ -251,10 +269,15 @@ class Runs:
         """It may be the very session that fills the disk."""
         if entry.home is None:
             return ""
+        return (
+            self._way_past(entry) or f"; its command can be ended by: amux kill --signal SIGKILL {entry.id}"
+        )
+
+    def _way_past(self, entry: Entry) -> str:
         unit = self.host.unit(entry.id)
-        if unit:
-            return f"; its processes can be ended by: systemctl --user kill --signal=SIGKILL {unit}"
-        return f"; its command can be ended by: amux kill --signal SIGKILL {entry.id}"
+        return (
+            f"; its processes can be ended by: systemctl --user kill --signal=SIGKILL {unit}" if unit else ""
+        )
 
     def _grace_left(self, entry: Entry) -> float:
         if not entry.state.stop_by:
@@ -275,8 +298,13 @@ class Runs:
         entry.keeps_terminal = False
         entry.attached = 0
         self.supervisor.changed(entry, "Attached")
+        ended_at = 0
+        parked_end, parked_end_at = end_of_parked(entry.state)
+        if not end.known and parked_end:
+            # It ended as it was parked, and only what was left stopped now.
+            end, ended_at = parked_end, parked_end_at
         fact = states.CommandEnded(end) if end.known else states.HomeGone()
-        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end)
+        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end, ended_at=ended_at)
         await self.supervisor.certify(entry)
 
     async def _stay_unstopped(self, entry: Entry, why: str, end: End | None) -> None:
@@ -312,6 +340,8 @@ class Runs:
             await self.host.tear_down(entry.id)
             return End()
         if end is not None:
+            # Some write what was said only as they end.
+            await self.homes.look_what_was_said(entry)
             await self.homes.drain(entry)
             await self.host.tear_down(entry.id)
             return end
@@ -330,9 +360,7 @@ class Runs:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
-            if decide(entry.situation, states.ArchiveRequested()) is None:
-                raise impossible(entry, "archive")
-            _refuse_of_what_may_live(entry, "archive")
+            _refuse(entry, "archive")
             await self._leave_nothing(entry)
             await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
 
@@ -348,7 +376,7 @@ class Runs:
                     )
                 await self._end(entry)
             elif not force:
-                _refuse_of_what_may_live(entry, "rm")
+                _refuse(entry, "rm")
             await self.discard(entry)
 
     async def _end(self, entry: Entry) -> None:
@@ -389,6 +417,12 @@ class Runs:
             # The end of what was left may just be told.
             await self.homes.settled(entry)
 
+    def possible(self, entry: Entry) -> list[str]:
+        """What would be granted now, by the verbs of the command line."""
+        ways = possible(entry)
+        # An open shell is what is left to stop of a run that is over.
+        return ["stop", *ways] if self.homes.has_open_shell(entry) else ways
+
     async def certificate(self, entry: Entry, run: int) -> Certificate | None:
         """Waits until the last lines are all there, but not for a terminal that holds them back."""
         if run in (0, entry.state.run):
@@ -396,9 +430,16 @@ class Runs:
             if entry.certificate or run:
                 return entry.certificate
         for earlier in [run] if run else range(entry.state.run - 1, 0, -1):
-            if found := await self.supervisor.on_disk(self.supervisor.store.certificate, entry.id, earlier):
-                return found
+            with _not_readable(f"how run {earlier} of {entry.session.name} ended"):
+                if found := await self.supervisor.on_disk(
+                    self.supervisor.store.certificate, entry.id, earlier
+                ):
+                    return found
         return None
+
+    async def history(self, entry: Entry) -> list[HistoryEntry]:
+        with _not_readable(f"the history of {entry.session.name}"):
+            return await self.supervisor.on_disk(self.supervisor.store.history, entry.id)
 
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""
@@ -409,24 +450,37 @@ class Runs:
                 logger.error("%s could not be suspended: %s", entry.session.name, outcome)
 
     async def _suspend(self, entry: Entry, why: str) -> None:
+        home, kills = entry.home, entry.state.memory_kills
+        try:
+            await self._tell_end_first(entry)
+            await self.homes.learn_last(entry)
+            if home is not None and not processes.is_dying(home.command):
+                kills = self.host.memory_kills(home.server)
+        except Exception:
+            # The next amuxd looks for itself, if only this one says that nobody does until then.
+            logger.exception("%s is suspended with less than could be known", entry.session.name)
+        await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
+        await self.homes.attending.look_away(entry)
+
+    async def _tell_end_first(self, entry: Entry) -> None:
         home = entry.home
         if home is not None and entry.ended.is_set() and not entry.parked:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             at = entry.ended_at
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
-        await self.homes.learn_last(entry)
-        kills = entry.state.memory_kills
-        if home is not None and not processes.is_dying(home.command):
-            kills = self.host.memory_kills(home.server)
-        await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
-        await self.homes.attending.look_away(entry)
 
 
-def _refuse_of_what_may_live(entry: Entry, verb: str) -> None:
-    """Suspended says that nobody looks, not that nothing lives."""
-    if entry.state.state is State.SUSPENDED and entry.session_alive in {Liveness.ALIVE, Liveness.UNKNOWN}:
-        how = "is alive" if entry.session_alive is Liveness.ALIVE else "could not be looked at"
-        raise Busy(f"{entry.session.name} {how}, and is looked at again: {verb} is not possible until then")
+@contextlib.contextmanager
+def _not_readable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except records.NotReadable as error:
+        raise NotReadable(f"{what} cannot be told: {error}") from error
+
+
+def _refuse(entry: Entry, verb: str) -> None:
+    if error := refusal(entry, verb):
+        raise error
 
 
 async def _happens(event: asyncio.Event, within: float) -> bool:

@@ -1,7 +1,9 @@
 """The state machine: facts in, at most one transition out, and no I/O."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from amuxd.stored import Stored
 
 
 class State(StrEnum):
@@ -49,7 +51,7 @@ class Liveness(StrEnum):
 
 
 @dataclass(frozen=True)
-class End:
+class End(Stored):
     """How a command ended. Where neither code nor signal is known, the end is not known."""
 
     code: int | None = None
@@ -188,6 +190,11 @@ class WorkspaceDeleted:
     directory: str
 
 
+@dataclass(frozen=True)
+class WorkspaceRemoved:
+    """Its directory stands, perhaps; whoever waited for a slot in it waits for nothing."""
+
+
 Fact = (
     StartRequested
     | StopRequested
@@ -203,6 +210,7 @@ Fact = (
     | DaemonStopping
     | MachineWentDown
     | WorkspaceDeleted
+    | WorkspaceRemoved
 )
 
 
@@ -214,6 +222,10 @@ def decide(situation: Situation, fact: Fact) -> Transition | None:
     target, reason = outcome
     run = situation.run + 1 if target is State.CREATED else situation.run
     return Transition(situation.state, target, reason, run)
+
+
+def after(situation: Situation, transition: Transition) -> Situation:
+    return replace(situation, state=transition.target, run=transition.run)
 
 
 def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
@@ -252,11 +264,14 @@ def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
             if _S.ORPHANED not in WITHIN_A_RUN[state]:
                 return None
             return _S.ORPHANED, f"its directory {directory} was deleted"
+        case WorkspaceRemoved():
+            why = "its workspace was removed while it waited for a slot in it"
+            return (_S.ORPHANED, why) if state is _S.CREATED else None
 
 
 def _can_run_again(situation: Situation) -> bool:
     state = situation.state
-    return state in RERUNNABLE and (state is not _S.ORPHANED or situation.workspace_exists)
+    return state in RERUNNABLE and situation.workspace_exists
 
 
 def _ended(situation: Situation, end: End) -> tuple[State, str] | None:

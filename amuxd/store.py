@@ -13,14 +13,17 @@ from typing import Any
 from amuxd import files, paths, processes
 from amuxd.files import Missing as Missing
 from amuxd.files import StoreError as StoreError
+from amuxd.lastwords import LastWordsFile
 from amuxd.records import (
     Certificate,
     HistoryEntry,
     NotReadable,
+    OfLaterSchema,
     RunState,
     Session,
     certificate_in,
     from_text,
+    history_in,
     to_text,
 )
 
@@ -60,6 +63,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.sessions = paths.ensure_private(root / "sessions")
         self.set_aside = root / "set-aside"
+        self.last_words = LastWordsFile(root / "last-words")
         # Of each session, the moment up to which its history is known to be whole and on disk.
         self._history_kept: dict[str, int] = {}
         self._clear_half_done()
@@ -149,16 +153,28 @@ class Store:
                 raise Conflict(present)
             # The state names its own transition and its own end, so what else tells of them must be on disk
             # before the next state only: a full disk may cost the history one line, never two.
-            if self._history_kept.get(expected.session_id) != present.state_changed_at:
-                _mend_history(directory, present)
-                files.sync(directory / "history.jsonl")
-                self._history_kept[expected.session_id] = present.state_changed_at
+            self._keep_history(directory, present)
             if _standing(new) != _standing(present):
                 self._mend_certificate(present)
             files.replace(directory / "state.json", to_text(new))
             if entry is not None:
                 with contextlib.suppress(OSError):
+                    if new.step_before:
+                        files.append(directory / "history.jsonl", to_text(new.step_before))
                     files.append(directory / "history.jsonl", to_text(entry))
+
+    def keep_history(self, state: RunState) -> None:
+        """Ahead of the next change, which is made sooner so."""
+        directory = self.directory(state.session_id)
+        with files.locked(directory), files.disk_errors("be kept"):
+            if _standing(self._present(directory, state)) == _standing(state):
+                self._keep_history(directory, state)
+
+    def _keep_history(self, directory: Path, state: RunState) -> None:
+        if self._history_kept.get(state.session_id) != state.state_changed_at:
+            _mend_history(directory, state)
+            files.sync(directory / "history.jsonl")
+            self._history_kept[state.session_id] = state.state_changed_at
 
     def _present(self, directory: Path, expected: RunState) -> RunState:
         """What was spoiled while it is known in memory is put aside, and holds up nothing."""
@@ -223,7 +239,7 @@ class Store:
                 raise NotReadable(f"session.json is that of {session.id}")
             state = files.read(RunState, directory / "state.json")
             with contextlib.suppress(OSError, StoreError):
-                if not _is_told(directory, state):
+                if not _is_told(directory, state.state_changed_at):
                     with files.locked(directory):
                         # Read again: meanwhile it may have moved on, and been told of.
                         state = files.read(RunState, directory / "state.json")
@@ -253,9 +269,15 @@ class Store:
         except FileNotFoundError:
             # It was deleted: the next transition begins it anew.
             return []
+        except OSError as error:
+            raise files.Unreachable(f"history.jsonl cannot be read: {error.strerror}") from None
         for line in text.splitlines():
-            with contextlib.suppress(NotReadable):
+            try:
                 entries.append(from_text(HistoryEntry, line))
+            except OfLaterSchema as error:
+                raise OfLaterSchema(f"a line of history.jsonl cannot be read: {error}") from None
+            except NotReadable:
+                continue
         return entries
 
 
@@ -270,18 +292,17 @@ def _standing(state: RunState) -> tuple[Any, ...]:
 
 def _mend_history(directory: Path, state: RunState) -> None:
     """The state is written first; what came between the two must not cost the history its last line."""
-    if not _is_told(directory, state):
-        at, run = state.state_changed_at, state.run
-        entry = HistoryEntry(at, run, state.previous, state.state, state.reason, state.changed_for)
-        files.append(directory / "history.jsonl", to_text(entry))
+    for entry in history_in(state):
+        if not _is_told(directory, entry.at):
+            files.append(directory / "history.jsonl", to_text(entry))
 
 
-def _is_told(directory: Path, state: RunState) -> bool:
+def _is_told(directory: Path, at: int) -> bool:
     """By the last line that can be read: half a line tells of nothing."""
     with contextlib.suppress(OSError):
         for line in files.lines_from_the_end(directory / "history.jsonl"):
             with contextlib.suppress(NotReadable):
-                return from_text(HistoryEntry, line.decode(errors="replace")).at >= state.state_changed_at
+                return from_text(HistoryEntry, line.decode(errors="replace")).at >= at
     return False
 
 

@@ -1,6 +1,7 @@
 """Facts in, transitions out: the only place that changes a session's state."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -13,14 +14,16 @@ from typing import Any, Protocol, TypeVar
 
 from amuxd import attention
 from amuxd.agents import Agent
-from amuxd.errors import AmuxError, Busy, Internal, InvalidTransition
+from amuxd.errors import AmuxError, Busy, Internal
 from amuxd.files import Locked
 from amuxd.lengths import shortened
 from amuxd.logs import last_lines, size_of
-from amuxd.records import Certificate, HistoryEntry, RunState, Session, certificate_in
+from amuxd.possible import impossible
+from amuxd.processes import has_ended
+from amuxd.records import Certificate, HistoryEntry, RunState, Session, certificate_in, is_of_boot
 from amuxd.registry import Entry, Registry
 from amuxd.scheduling import ask_for_short_turns
-from amuxd.states import ENDED, End, Fact, State, Transition, decide, possible
+from amuxd.states import ENDED, End, Fact, State, Transition, after, decide
 from amuxd.store import Conflict, Missing, Store, StoreError
 
 logger = logging.getLogger(__name__)
@@ -108,18 +111,19 @@ class Supervisor:
         run: int | None = None,
         unless: Callable[[], bool] | None = None,
         at: int = 0,
+        then: Fact | None = None,
         **changes: Any,
     ) -> Transition | None:
         """Brings about what the fact means, step by step: on disk first, in memory next, then told.
 
         A fact of a run that is over, named by its number, means nothing any more. It happened at the given
-        moment, or now.
+        moment, or now. What comes of it and then of the other is made as one: neither, if the disk refuses.
         """
 
         def means_something() -> bool:
             return run in (None, entry.state.run) and not (unless and unless())
 
-        change = partial(self._apply, entry, fact, by, end, means_something, at, changes)
+        change = partial(self._apply, entry, fact, then, by, end, means_something, at, changes)
         return await self._alone(entry, change)
 
     async def _alone(self, entry: Entry, change: Callable[[], Coroutine[Any, Any, Result]]) -> Result | None:
@@ -141,6 +145,7 @@ class Supervisor:
         self,
         entry: Entry,
         fact: Fact,
+        then: Fact | None,
         by: str,
         end: End | None,
         means_something: Callable[[], bool],
@@ -149,14 +154,17 @@ class Supervisor:
     ) -> Transition | None:
         last = None
         while means_something() and (transition := decide(entry.situation, fact)):
-            await self._write(entry, transition, by, end, at, changes)
-            last = transition
+            steps = [transition]
+            if then and (second := decide(after(entry.situation, transition), then)):
+                steps.append(second)
+            await self._write(entry, steps, by, end, at, changes)
+            last = steps[-1]
         return last
 
     async def _write(
         self,
         entry: Entry,
-        transition: Transition,
+        steps: list[Transition],
         by: str,
         end: End | None,
         at: int,
@@ -164,13 +172,21 @@ class Supervisor:
     ) -> None:
         at = max(at or now(), entry.state.state_changed_at + 1)
         # It may quote what was asked for, and goes into a line of the history and of the events socket.
-        transition = replace(transition, reason=shortened(transition.reason, LONGEST_REASON))
+        steps = [replace(step, reason=shortened(step.reason, LONGEST_REASON)) for step in steps]
+        lines = [
+            HistoryEntry(at + number, step.run, step.source, step.target, step.reason, by)
+            for number, step in enumerate(steps)
+        ]
+        transition, line = steps[-1], lines[-1]
+        is_next_run = transition.run != entry.state.run
         waited = entry.state.attention
         if transition.target in ENDED:
             end = end or End()
             end = replace(end, not_started=shortened(end.not_started, LONGEST_REASON))
-            changes = {**changes, "end": end}
-        elif transition.target is State.CREATED:
+            changes = {"ended_after": 0, "ended_at": 0, **changes, "end": end}
+        else:
+            changes = {**changes, "ended_after": 0, "ended_at": 0}
+        if is_next_run:
             changes = {**changes, "end": None}
         if transition.target not in _MAY_WAIT:
             changes = {**changes, **attention.as_changes(None)}
@@ -178,13 +194,15 @@ class Supervisor:
             entry,
             state=transition.target,
             previous=transition.source,
-            state_changed_at=at,
+            state_changed_at=line.at,
             reason=transition.reason,
             changed_for=by,
             run=transition.run,
+            step_before=lines[0] if len(lines) > 1 else None,
             **changes,
         )
-        line = HistoryEntry(at, transition.run, transition.source, transition.target, transition.reason, by)
+        if is_next_run:
+            new = replace(new, last_activity_at=0, last_activity_hash=0)
         try:
             await self._put_down(entry, new, line)
         except Conflict as conflict:
@@ -195,20 +213,33 @@ class Supervisor:
         entry.unwritten.clear()
         if transition.target in ENDED:
             entry.certificate = certificate_in(new)
-        elif transition.target is State.CREATED:
+        elif is_next_run:
             entry.certificate = None
+            entry.activity_at = entry.activity_hash = 0
+        for step in steps:
+            self._tell(entry, step)
+        if transition.target is State.RUNNING:
+            self.spawn(self._keep_history(entry))
+        if new.attention != waited:
+            self._tell_attention(entry)
+
+    def _tell(self, entry: Entry, step: Transition) -> None:
         logger.info(
             "%s: %s → %s: %s",
             entry.session.name,
-            transition.source,
-            transition.target,
-            transition.reason,
-            extra={"AMUX_SESSION": entry.id, "AMUX_STATE": transition.target.value},
+            step.source,
+            step.target,
+            step.reason,
+            extra={"AMUX_SESSION": entry.id, "AMUX_STATE": step.target.value},
         )
         for listener in self._listeners:
-            listener.moved(entry, transition)
-        if new.attention != waited:
-            self._tell_attention(entry)
+            listener.moved(entry, step)
+
+    async def _keep_history(self, entry: Entry) -> None:
+        """Its end is told the sooner."""
+        # What cannot be kept now is tried again before the next change, which says why not.
+        with contextlib.suppress(StoreError):
+            await self._alone(entry, lambda: self.on_disk(self.store.keep_history, entry.state))
 
     async def amend(self, entry: Entry, *properties: str, **changes: Any) -> None:
         """Changes what is known of a session beside its state: on disk first, then told."""
@@ -231,8 +262,11 @@ class Supervisor:
     ) -> bool:
         if not means_something():
             return False
+        waited = entry.state.attention
         await self._replace(entry, changes)
         self.changed(entry, *properties)
+        if entry.state.attention != waited:
+            self._tell_attention(entry)
         return True
 
     async def _replace(self, entry: Entry, changes: dict[str, Any]) -> None:
@@ -266,8 +300,10 @@ class Supervisor:
             # Whoever looks at it next hears of it too.
             return
         before = attention.wait_of(entry.state)
-        can_wait = entry.state.state is State.RUNNING and not entry.parked
-        after = attention.decide(before, fact) if can_wait else None
+        if entry.parked:
+            after = attention.while_parked(before)
+        else:
+            after = attention.decide(before, fact) if entry.state.state is State.RUNNING else None
         if after == before:
             return
         if before and after and replace(after, since=before.since) == before:
@@ -292,9 +328,13 @@ class Supervisor:
         self.changed(entry, "Reason")
 
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
-        if entry.state.boot_id != self.boot_id:
+        if not is_of_boot(entry.state.boot_id, self.boot_id):
             # Numbers of processes mean something else on this boot, and it is named from now on.
             changes = {"command": None, "server": None, **changes}
+        at = now()
+        # Asked after that: of its end amuxd itself may hear later.
+        if entry.home is not None and not (entry.ended.is_set() or has_ended(entry.home.command_fd)):
+            changes = {"alive_at": at, **changes}
         return replace(
             entry.state,
             updated_by=os.getpid(),
@@ -434,21 +474,3 @@ class Supervisor:
 
 def not_written(told: str, error: StoreError) -> AmuxError:
     return Busy(told) if isinstance(error, Locked) else Internal(told)
-
-
-_TARGETS = {
-    "start": "starting",
-    "stop": "stopping",
-    "restart": "created",
-    "resume": "created",
-    "archive": "archived",
-}
-
-
-def impossible(entry: Entry, verb: str) -> AmuxError:
-    ways = possible(entry.situation)
-    hint = f"; possible: {', '.join(ways)}" if ways else ""
-    target = _TARGETS.get(verb)
-    way = f" (from {entry.state.state} to {target})" if target else ""
-    state = "parked" if entry.parked else entry.state.state
-    return InvalidTransition(f"{entry.session.name} is {state}, {verb} is not possible{way}{hint}")

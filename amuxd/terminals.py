@@ -6,14 +6,15 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from amuxd import processes
-from amuxd.errors import Internal, InvalidArgument, InvalidTransition, LaunchFailed
+from amuxd.errors import AmuxError, Internal, InvalidArgument, InvalidTransition, LaunchFailed
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnanswered, TmuxUnreachable
 from amuxd.logs import last_written, size_of
+from amuxd.possible import impossible
 from amuxd.registry import Entry
 from amuxd.runs import Runs
+from amuxd.signal_names import signal_number
 from amuxd.states import Liveness
-from amuxd.supervisor import impossible, now
+from amuxd.supervisor import now
 
 # An agent that began is ready once it has printed something and then nothing for a moment. Some print
 # for ever, and some nothing at all.
@@ -29,7 +30,7 @@ class Terminals:
         self._runs = runs
 
     def kill(self, entry: Entry, name: str) -> None:
-        number = processes.signal_number(name)
+        number = signal_number(name)
         if number is None:
             raise InvalidArgument(f"there is no signal {name!r}")
         if entry.home is None or entry.ended.is_set():
@@ -89,7 +90,7 @@ class Terminals:
     async def _ask(self, entry: Entry, verb: str, question: Coroutine[Any, Any, Result]) -> Result:
         if entry.host_alive is not Liveness.ALIVE:
             question.close()
-            raise impossible(entry, verb)
+            raise await self._gone(entry, verb)
         if entry.home is not None and self._runs.host.is_frozen(entry.home):
             question.close()
             raise InvalidTransition(
@@ -100,3 +101,9 @@ class Terminals:
             return await question
         except (TmuxUnreachable, TmuxRefused) as error:
             raise Internal(f"the terminal of {entry.session.name} did not do it: {error}") from error
+
+    async def _gone(self, entry: Entry, verb: str) -> AmuxError:
+        """Whoever has something to say to an agent hears whether its conversation can go on."""
+        why = entry.why_not_resumable or await self._runs.homes.why_lost(entry) if entry.session.agent else ""
+        error = impossible(entry, verb)
+        return InvalidTransition(f"{error}; it cannot be resumed: {why}") if why else error

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
@@ -24,3 +24,23 @@ async def alone(work: Callable[[], Result], patience: float | None = None) -> Re
     threading.Thread(target=do, daemon=True).start()
     async with asyncio.timeout(patience):
         return await asyncio.wrap_future(outcome)
+
+
+_under_way: dict[str, asyncio.Future[Any]] = {}
+
+
+async def one_at_a_time(place: str, work: Callable[[], Result], patience: float) -> Result:
+    """Raises TimeoutError where the place does not answer: that holds up one thread, however often, and
+    whatever, it is asked."""
+    async with asyncio.timeout(patience):
+        # An answer to who came before may be older than what made this one ask.
+        while earlier := _under_way.get(place):
+            await asyncio.wait({earlier})
+        answer = _under_way[place] = asyncio.ensure_future(alone(work))
+        answer.add_done_callback(lambda _: _under_way.pop(place))
+        result: Result = await asyncio.shield(answer)
+        return result
+
+
+def is_asked(place: str) -> bool:
+    return place in _under_way

@@ -11,6 +11,7 @@ from amuxd import processes
 from amuxd.errors import Internal, InvalidArgument, InvalidTransition, NoSuchSession
 from amuxd.hosts import Host
 from amuxd.registry import UnreadableSession
+from amuxd.signal_names import signal_number
 from amuxd.states import Liveness
 from amuxd.store import StoreError
 from amuxd.supervisor import RETRY_PAUSE, Supervisor, not_written
@@ -136,7 +137,7 @@ class Unreadables:
         return True
 
     def kill(self, session: UnreadableSession, name: str) -> None:
-        number = processes.signal_number(name)
+        number = signal_number(name)
         if number is None:
             raise InvalidArgument(f"there is no signal {name!r}")
         if session.home is None or session.session_alive is not Liveness.ALIVE:

@@ -1,7 +1,7 @@
 """Turns the kernel's events into calls: a process ended, a run prints or reads, a terminal came or went."""
 
 import asyncio
-import contextlib
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from amuxd import inotify
 from amuxd.inotify import Inotify
-from amuxd.logs import size_of
 
 # A busy run is looked at once in so many seconds; a quiet one is not looked at.
 BEAT = 1.0
@@ -20,8 +19,16 @@ _GREW_OR_ROTATED = inotify.MODIFY | inotify.MOVE_SELF
 class _Log:
     path: Path
     printed: Callable[[int, int], None]
-    size: int
+    replaced: Callable[[], None]
+    # What was printed while nobody watched counts too.
+    file: int = 0
+    size: int = 0
+    changed_at: int = 0
     watch: int | None = None
+
+    def has_grown(self, status: os.stat_result) -> bool:
+        """Or was begun anew, be it as long as before."""
+        return status.st_size != self.size or (status.st_ino != self.file and status.st_size > 0)
 
 
 class Watch:
@@ -76,11 +83,19 @@ class Watch:
         if self._terminals.pop(watch, None):
             self._inotify.remove(watch)
 
-    def log(self, key: str, path: Path, printed: Callable[[int, int], None]) -> None:
-        """Calls with the moment and a hash when the log grew: at once after a quiet time, then each beat."""
+    def log(
+        self,
+        key: str,
+        path: Path,
+        printed: Callable[[int, int], None],
+        replaced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Calls with the moment and a hash when the log grew: at once after a quiet time, then each beat.
+
+        And where its file is gone, or is another: it was put aside, or somebody took it away.
+        """
         self.forget_log(key)
-        # What was printed while nobody watched counts too.
-        log = self._logs[key] = _Log(path, printed, 0)
+        log = self._logs[key] = _Log(path, printed, replaced)
         self._arm(key, log)
 
     def last_look(self, key: str) -> int | None:
@@ -95,16 +110,26 @@ class Watch:
     def forget_log(self, key: str) -> None:
         log = self._logs.pop(key, None)
         self._busy.discard(key)
-        if log is not None and log.watch is not None:
-            self._armed.pop(log.watch, None)
-            self._inotify.remove(log.watch)
+        if log is not None:
+            self._disarm(log)
 
     def _arm(self, key: str, log: _Log) -> None:
-        with contextlib.suppress(OSError):
+        self._disarm(log)
+        try:
             log.watch = self._inotify.add(log.path, _GREW_OR_ROTATED | inotify.ONESHOT)
             self._armed[log.watch] = key
-        if log.watch is None or size_of(log.path) != log.size:
+            # Before anybody watched, but after it was looked at.
+            changed = log.has_grown(log.path.stat())
+        except OSError:
+            changed = True
+        if changed:
             self._turn_busy(key)
+
+    def _disarm(self, log: _Log) -> None:
+        if log.watch is not None:
+            self._armed.pop(log.watch, None)
+            self._inotify.remove(log.watch)
+            log.watch = None
 
     def _file_events(self) -> None:
         for event in self._inotify.read():
@@ -115,6 +140,10 @@ class Watch:
             elif event.mask & _GREW_OR_ROTATED and (key := self._armed.pop(event.watch, None)):
                 self._logs[key].watch = None
                 self._turn_busy(key)
+            elif event.mask & inotify.OVERFLOW:
+                # Whose word was lost is not known.
+                for key in self._logs:
+                    self._turn_busy(key)
 
     def _turn_busy(self, key: str) -> None:
         self._busy.add(key)
@@ -127,18 +156,24 @@ class Watch:
             status = log.path.stat()
         except OSError:
             return False
-        if status.st_size == log.size:
+        # Whoever takes it down has its time changed for a moment when room is reserved in it or given back.
+        is_set_right = status.st_mtime_ns < log.changed_at
+        if not log.has_grown(status) and not is_set_right:
             return False
-        log.size = status.st_size
+        if log.file not in {0, status.st_ino}:
+            log.replaced()
+        log.file, log.size, log.changed_at = status.st_ino, status.st_size, status.st_mtime_ns
         log.printed(status.st_mtime_ns // 1000, zlib.crc32(b"%d" % status.st_size))
         return True
 
     def _on_beat(self) -> None:
         self._beat = None
         looked = {key: self._look(self._logs[key]) for key in self._busy}
-        # One that is missing is being rotated.
-        quiet = {key for key, grew in looked.items() if not grew and self._logs[key].path.exists()}
+        missing = {key for key in looked if not self._logs[key].path.exists()}
+        quiet = {key for key, grew in looked.items() if not grew} - missing
         self._busy -= quiet
+        for key in missing:
+            self._logs[key].replaced()
         if self._busy:
             self._beat = self._loop.call_later(BEAT, self._on_beat)
         for key in quiet:

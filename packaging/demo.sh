@@ -8,6 +8,7 @@ bin=$(cd "${1:-.venv/bin}" && pwd)
 data=$(data_directory)
 
 if has_user_manager; then
+    need_session_bus
     if [[ -e $data/systemd/user/amuxd.service || -e ${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/amuxd.service ]]; then
         note "amux is installed for this user already: this is the installed amuxd at work."
     else
@@ -33,6 +34,8 @@ if has_user_manager; then
             systemctl --user try-restart amuxd.service
         fi
     fi
+elif [[ ! -e $data/amux/venv ]]; then
+    "$bin/python" -I packaging/embedded.py stop "$bin/../.amux-source" || true
 fi
 
 # Begins a session, or begins it again if it is left from the last time.
@@ -42,7 +45,11 @@ session() {
     state=$("$bin/amux" show "$name" --json 2>/dev/null | sed -n 's/^ *"state": *"\([a-z]*\)".*/\1/p' || true)
     case $state in
         starting | running) return ;;
-        '') output=$("$bin/amux" run -n "$name" "$@" 2>&1) || { printf '%s\n' "$output" >&2; return 1; } ;;
+        # The name of one that was put away is free, and one that never began has nothing to begin again.
+        '' | archived | created)
+            if [[ $state == created ]]; then "$bin/amux" rm "$name" >/dev/null; fi
+            output=$("$bin/amux" run -n "$name" "$@" 2>&1) || { printf '%s\n' "$output" >&2; return 1; }
+            ;;
         *) output=$("$bin/amux" restart "$name" 2>&1) || { printf '%s\n' "$output" >&2; return 1; } ;;
     esac
 }

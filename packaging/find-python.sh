@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the Python to use: $PYTHON if set, else the first on PATH that is 3.11 or newer and can make a venv.
-# Usage: find-python.sh [VERSION], such as 3.12, for exactly that one, also from pyenv.
+# Usage: find-python.sh [VERSION], such as 3.12, for exactly that one, also from pyenv and uv.
 set -euo pipefail
 
 fits() {
@@ -16,7 +16,8 @@ print(getattr(sys, "_base_executable", sys.executable) or sys.executable)' "${2:
 if (($#)); then
     fits "python$1" "$1" && exit
     shopt -s nullglob
-    for candidate in "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+    for candidate in "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python \
+        "${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}/cpython-$1".*/bin/python3; do
         fits "$candidate" "$1" && exit
     done
     exit 1

@@ -60,7 +60,7 @@ is_known_by_name() {
 
 # Whether amuxd, of the version in this environment, starts and answers on the bus; if it did not run before, then
 # also when the bus starts it, as the first amux will have it.
-answers() {
+answers_as_unit() {
     local wanted answer since
     wanted=$(version_in "$1") since=$(date +%s)
     systemctl --user reset-failed amuxd.service 2>/dev/null || true
@@ -79,32 +79,55 @@ has_started() { systemctl --user start amuxd.service && runs; }
 runs() { systemctl --user --quiet is-active amuxd.service; }
 stop_again() { [[ $was != inactive ]] || ! is_known_by_name || systemctl --user stop amuxd.service; }
 
+embedded() { "$venv/bin/python" -I packaging/embedded.py "$@"; }
+answers_without_units() {
+    local wanted answer
+    wanted=$(version_in "$1")
+    embedded stop || true
+    answer=$("$venv/bin/amux" ls 2>&1) && answer=$(embedded version) && [[ $answer == "$wanted" ]] && return
+    printf '%s\n' "$answer" >&2
+    # One that hangs while it starts would keep the bus from starting another.
+    embedded end || true
+    return 1
+}
+
+# Puts the environment from before back unless the new one answers, to this function.
+expect() {
+    local answers=$1 what="What it said is above; sessions were not touched."
+    "$answers" "$new" && return
+    if [[ -z $previous || ! -x $home/$previous/bin/amuxd ]]; then
+        die "amux is installed, and amuxd does not work." "$what"
+    fi
+    point "$previous" "$venv"
+    rm -rf "${home:?}/$new"
+    "$answers" "$previous" || die "The new amuxd does not work, and the one from before, which is back, does not either." "$what"
+    die "The new amuxd does not work, so the one from before is back." "$what"
+}
+was_restarted="amuxd was restarted; the sessions went on."
+
 if has_user_manager; then
+    need_session_bus
     # What make run put there only for a look would be taken before what is installed.
     for unit in systemd/*; do rm -f "$XDG_RUNTIME_DIR/systemd/user/$(basename "$unit")"; done
     rm -f "$XDG_RUNTIME_DIR/dbus-1/services/org.amux.Amux1.service"
     systemctl --user daemon-reload
     call --quiet call org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus ReloadConfig || true
-    quietly systemctl --user enable amuxd.socket amux-clean.timer
+    # amuxd itself as well: what is to come back by itself after a reboot waits for nobody's call.
+    quietly systemctl --user enable amuxd.service amuxd.socket amux-clean.timer
     quietly systemctl --user start amux-clean.timer
     was=$(systemctl --user is-active amuxd.service || true)
-    what="What it said is above; sessions were not touched."
-    if answers "$new"; then
-        [[ $was == inactive ]] || note "amuxd was restarted; the sessions went on."
-        is_known_by_name || note "The session bus starts amuxd by itself from the next login on. Until then:  systemctl --user start amuxd"
-    elif [[ -z $previous || ! -x $home/$previous/bin/amuxd ]]; then
-        die "amux is installed, and amuxd does not work." "$what"
-    else
-        point "$previous" "$venv"
-        rm -rf "${home:?}/$new"
-        answers "$previous" || die "The new amuxd does not work, and the one from before, which is back, does not either." "$what"
-        die "The new amuxd does not work, so the one from before is back." "$what"
-    fi
+    expect answers_as_unit
+    [[ $was == inactive ]] || note "$was_restarted"
+    is_known_by_name || note "The session bus starts amuxd by itself from the next login on. Until then:  systemctl --user start amuxd"
     if has loginctl && [[ $(loginctl show-user "$(id -un)" --property=Linger --value 2>/dev/null || true) == no ]]; then
         note "A logout ends the sessions. To keep them:  loginctl enable-linger"
     fi
 else
     note "There is no systemd user manager here: amux starts amuxd by itself, and sessions run without units."
+    if embedded version >/dev/null; then
+        expect answers_without_units
+        note "$was_restarted"
+    fi
 fi
 
 # Whatever still runs from an older one keeps it until the next upgrade.

@@ -33,11 +33,43 @@ quietly() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+as_root() {
+    if (($(id -u) == 0)); then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+# Runs tests as root: with what says where packages come from, and without leaving anything here that this user
+# could not remove.
+tests_as_root() {
+    local name status=0 settings=()
+    (($(id -u))) || { "$@"; return; }
+    while IFS= read -r name; do
+        case ${name,,} in pip_* | amux_* | *_proxy | ci) settings+=("$name=${!name}") ;; esac
+    done < <(compgen -e)
+    [[ -n ${PIP_CONFIG_FILE:-} || ! -r $HOME/.config/pip/pip.conf ]] || settings+=("PIP_CONFIG_FILE=$HOME/.config/pip/pip.conf")
+    sudo env "${settings[@]}" "$@" || status=$?
+    sudo chown -Rh --from=0 "$(id -u):$(id -g)" .
+    return "$status"
+}
+
 # A user manager that answers; the variable is often missing after su, sudo and in cron.
 has_user_manager() {
     : "${XDG_RUNTIME_DIR:=/run/user/$(id -u)}"
     export XDG_RUNTIME_DIR
     has systemctl && timeout 10 systemctl --user show-environment >/dev/null 2>&1
+}
+
+# A package that has just been installed starts nobody's bus; at the next login it would be there.
+need_session_bus() {
+    # The one that the manager and its services use, whatever else the shell may know of.
+    local ask=(busctl --quiet --timeout=10s --address="unix:path=$XDG_RUNTIME_DIR/bus")
+    "${ask[@]}" call org.freedesktop.DBus / org.freedesktop.DBus GetId 2>/dev/null && return
+    systemctl --user daemon-reload
+    quietly systemctl --user start dbus.socket ||
+        die "There is no session bus for $(id -un), and systemd cannot start one." "make run installs what is missing."
 }
 
 # Where the user manager and the session bus look for what a user installs: with the manager's own idea of

@@ -87,14 +87,6 @@ debian_python() {
     fi
 }
 
-as_root() {
-    if (($(id -u) == 0)); then
-        "$@"
-    else
-        sudo "$@"
-    fi
-}
-
 install() {
     local packages=("$@")
     case $family in
@@ -110,6 +102,9 @@ install() {
     esac
 }
 
+[[ $purpose != test ]] || (($(id -u) == 0)) || has sudo ||
+    die "The tests need root, to make namespaces and cgroups, and there is no sudo here: run them as root." \
+        "make check needs neither."
 family=$(distribution)
 look
 if ((${#missing[@]})); then

@@ -8,11 +8,17 @@ bin=$HOME/.local/bin
 data=$(data_directory)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/amux
 
-running=''
+running='' end=''
 if has_user_manager; then
-    quietly systemctl --user disable amuxd.socket amux-clean.timer || true
+    quietly systemctl --user disable amuxd.service amuxd.socket amux-clean.timer || true
     systemctl --user stop amux-clean.timer amuxd.socket amuxd.service 2>/dev/null || true
     running=$(systemctl --user list-units --plain --no-legend --state=running 'amux-*.service' | awk '{print $1}')
+    end="systemctl --user stop 'amux-*.service'"
+elif [[ -x $data/amux/venv/bin/python ]]; then
+    embedded() { "$data/amux/venv/bin/python" -I packaging/embedded.py "$@"; }
+    embedded end || note "amuxd is still running."
+    running=$(embedded sessions)
+    end="tmux -S SOCKET kill-server"
 fi
 
 for program in amux amuxd; do
@@ -46,5 +52,5 @@ step "amux is uninstalled"
 if [[ -n $running ]]; then
     note "Still running, as they were:"
     while IFS= read -r unit; do note "  $unit"; done <<<"$running"
-    note "To end them:  systemctl --user stop 'amux-*.service'"
+    note "To end them:  $end"
 fi

@@ -49,7 +49,7 @@ _MOVING = (
         "ExitSignal",
     ),
     *("CoreDumped", "OomKilled", "Parked", "ParkedUSec", "Resumable", "SessionAlive", "HostAlive"),
-    *("Command", "LimitsNotEnforced", "Unwritten"),
+    *("Command", "LimitsNotEnforced", "Unwritten", "EndedUSec", "EndedAfterUSec"),
 )
 
 
@@ -293,7 +293,7 @@ class SessionObject:
         return await self._terminals.attach_command(self._entry)
 
     async def history(self) -> list[tuple[int, int, str, str, str, str]]:
-        entries = await self._runs.supervisor.on_disk(self._runs.supervisor.store.history, self._entry.id)
+        entries = await self._runs.history(self._entry)
         return [(e.at, e.run, (e.from_state or ""), e.to_state.value, e.reason, e.by) for e in entries]
 
     async def certificate(self, run: int) -> dict[str, Typed]:
@@ -312,6 +312,7 @@ class SessionObject:
             "signal": Typed("s", end.signal or ""),
             "oom_killed": Typed("b", end.out_of_memory),
             "ended_usec": Typed("t", certificate.ended_at),
+            "ended_after_usec": Typed("t", certificate.ended_after),
             "log_path": Typed("s", str(log)),
             "last_lines": Typed("as", certificate.last_lines),
         }
@@ -345,6 +346,8 @@ class NotReadableObject:
             if session.home and session.session_alive is Liveness.ALIVE
             else 0,
             "ExitCode": -1,
+            # Its files are only put aside with force, which is not for everybody.
+            "Possible": [] if session.host_alive is Liveness.DEAD else ["stop"],
             "SessionAlive": session.session_alive.value,
             "HostAlive": session.host_alive.value,
         }
@@ -450,6 +453,8 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "StateChangedUSec": lambda _, e: e.state.state_changed_at,
     "CreatedUSec": lambda _, e: e.session.created_at,
     "StartedUSec": lambda _, e: e.state.started_at,
+    "EndedUSec": lambda _, e: e.certificate.ended_at if e.certificate else 0,
+    "EndedAfterUSec": lambda _, e: e.certificate.ended_after if e.certificate else 0,
     "Run": lambda _, e: e.state.run,
     "Pid": lambda _, e: e.home.command.pid if e.home and not e.ended.is_set() else 0,
     "Attached": lambda _, e: e.attached,
@@ -460,6 +465,8 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Parked": lambda _, e: e.parked,
     "ParkedUSec": lambda _, e: e.state.parked_at if e.parked else 0,
     "Resumable": lambda _, e: e.resumable,
+    "Possible": lambda r, e: r.possible(e),
+    "WhyNotResumable": lambda _, e: e.why_not_resumable or e.lost,
     "IdleAfterUSec": lambda r, e: int(r.settings.idle_after_of(e.agent) * 1e6),
     "SessionAlive": lambda _, e: e.session_alive.value,
     "HostAlive": lambda _, e: e.host_alive.value,

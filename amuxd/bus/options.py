@@ -72,6 +72,7 @@ def session_from(
         description=take(options, "description", str, ""),
         agent=agent,
         shell=shell,
+        umask=umask_from(options),
         resume=ResumePolicy(resume),
         environment=environment_from(take(options, "env", dict, {})),
         limits=_limits(options),

@@ -15,9 +15,12 @@ from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.slots import UNLIMITED
 from amuxd.workspaces.telling import Teller, Told, described, not_readable
 
 WORKSPACE = load(WORKSPACE_INTERFACE)
+# What the bus can tell of.
+_MOST_SLOTS = 2**32 - 1
 _MOVING = ("Holders", "Queue", "Presence")
 
 
@@ -60,7 +63,7 @@ class Shelf:
         self._server.export(path_of(workspace), shown, announce=announce)
 
     def export_unreadable(self, workspace: UnreadableWorkspace) -> None:
-        shown = NotReadableWorkspace(workspace, self.workspaces)
+        shown = NotReadableWorkspace(workspace.id, self.workspaces)
         self._server.export(path_of(workspace), shown, announce=False)
 
     async def add(self, name: str, options: dict[str, Any]) -> str:
@@ -71,7 +74,7 @@ class Shelf:
             repository=take(options, "repo", str, ""),
             branch=take(options, "branch", str, ""),
             base=take(options, "base", str, ""),
-            slots=take(options, "slots", int, 0),
+            slots=_slots_from(options),
             environment=environment_from(take(options, "env", dict, {})),
             umask=umask_from(options),
         )
@@ -139,10 +142,12 @@ class WorkspaceObject:
                 return self._workspaces.presence.get(workspace.id, Presence.UNKNOWN).value
             case "CreatedUSec":
                 return workspace.created_at
+            case "HookFailure":
+                return workspace.hook_failure
             case "SetupCommand":
                 return self._maker.setup_of(workspace)
             case "SetupAllowed":
-                return self._maker.is_allowed(workspace)
+                return self._maker.is_allowed(workspace, self._maker.setup_of(workspace))
         raise LookupError(name)
 
     async def status(self) -> dict[str, Typed]:
@@ -158,17 +163,26 @@ class WorkspaceObject:
     async def setup(self, options: dict[str, Any]) -> str:
         options = dict(options)
         allow = take(options, "allow", bool, False)
+        shown = take(options, "command", str, "")
         environment, umask = environment_from(take(options, "env", dict, {})), umask_from(options)
         nothing_left(options, "option")
         workspace = self._workspace
         command = self._maker.setup_of(workspace)
         if not command:
             raise InvalidArgument(f"there is no set-up command for {workspace.repository or workspace.name}")
+        if allow and not shown:
+            raise InvalidArgument(
+                "allow is for the command that the user was shown: it needs the option command"
+            )
+        if shown not in ("", command):
+            raise SetupNotAllowed(
+                f"the set-up command of {workspace.name} is {command!r} by now, and not {shown!r}: ask again"
+            )
         if allow:
-            await self._maker.allow(workspace)
-        if not self._maker.is_allowed(workspace):
+            await self._maker.allow(workspace, command)
+        if not self._maker.is_allowed(workspace, command):
             raise SetupNotAllowed(f"nobody has allowed {command!r} in {workspace.repository} yet")
-        entry: Entry = await self._maker.set_up(workspace, environment, umask)
+        entry: Entry = await self._maker.set_up(workspace, command, environment, umask)
         return f"{SESSIONS_PATH}/{entry.id}"
 
 
@@ -177,9 +191,13 @@ class NotReadableWorkspace:
 
     interface = WORKSPACE
 
-    def __init__(self, workspace: UnreadableWorkspace, workspaces: Workspaces) -> None:
-        self._workspace = workspace
+    def __init__(self, workspace_id: str, workspaces: Workspaces) -> None:
+        self._id = workspace_id
         self._workspaces = workspaces
+
+    @property
+    def _workspace(self) -> UnreadableWorkspace:
+        return self._workspaces.not_readable[self._id]
 
     def get_property(self, name: str) -> object:
         match name:
@@ -198,7 +216,7 @@ class NotReadableWorkspace:
         workspace, set_aside = self._workspace, self._workspaces.ledger.set_aside
         if not force:
             raise InvalidTransition(
-                f"{workspace.name} cannot be read: rm -f puts its file aside, in {set_aside}, "
+                f"{workspace.name} {workspace.state}: rm -f puts its file aside, in {set_aside}, "
                 "and leaves its directory as it is"
             )
         if dry_run:
@@ -207,9 +225,17 @@ class NotReadableWorkspace:
         return [], [*kept, workspace.directory] if workspace.directory else kept
 
     async def setup(self, options: dict[str, Any]) -> str:
-        raise InvalidTransition(
-            f"{self._workspace.name} cannot be read, and so nothing is done in it: {self._workspace.why}"
+        unread = self._workspace
+        raise InvalidTransition(f"{unread.name} {unread.state}, and so nothing is done in it: {unread.why}")
+
+
+def _slots_from(options: dict[str, Any]) -> int:
+    slots: int = take(options, "slots", int, UNLIMITED)
+    if not UNLIMITED <= slots <= _MOST_SLOTS:
+        raise InvalidArgument(
+            f"slots must be from {UNLIMITED} (as many as anybody wants) to {_MOST_SLOTS}, not {slots}"
         )
+    return slots
 
 
 def _how(options: dict[str, Any]) -> tuple[bool, bool, bool]:

@@ -15,6 +15,7 @@ from amuxd.cli.failures import Interrupted, RemoteError, Unreachable
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
 from amuxd.cli.text import harmless
+from amuxd.signal_names import signal_name, signal_number
 
 
 class _Asked(NamedTuple):
@@ -89,15 +90,10 @@ def stop(names: Sequence[str], grace: float | None) -> int:
 
 
 def _signal_name(text: str) -> str:
-    word = text.upper()
-    try:
-        return (signals.Signals(int(word)) if word.isdigit() else signals.Signals[_with_prefix(word)]).name
-    except (KeyError, ValueError):
-        raise click.BadParameter(f"{text!r} is not a signal such as TERM, SIGINT or 9") from None
-
-
-def _with_prefix(word: str) -> str:
-    return word if word.startswith("SIG") else "SIG" + word
+    number = signal_number(text)
+    if number is None:
+        raise click.BadParameter(f"{text!r} is not a signal such as TERM, SIGINT or 9")
+    return signal_name(number)
 
 
 @click.command()

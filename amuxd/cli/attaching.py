@@ -16,6 +16,7 @@ from amuxd.cli.text import harmless
 # Who has left is told how the session stands, if that is known so soon; and whoever was thrown out, if amuxd
 # sees so soon what happened.
 _AFTER_LEAVING, _AFTER_A_LOSS = 2.0, 10.0
+_OFFERS = {"resume": "[S] Resume", "restart": "[R] Restart", "archive": "[T] Teardown"}
 
 
 @click.command()
@@ -38,7 +39,8 @@ def attach_to(client: Client, path: str) -> int:
         session = client.properties(path)
     if session["State"] == "running" or session["HostAlive"] == "alive":
         return _take(client, path)
-    what = _standing(session)
+    why_no_more = sessions.why_not_resumable(session)
+    what = _standing(session) + (f"; it cannot be resumed: {why_no_more}" if why_no_more else "")
     if not _is_at_terminal():
         raise NotPossible(what, _possible(session))
     return _offer(client, path, session, what)
@@ -112,24 +114,12 @@ def _answers(client: Client, path: str) -> bool:
 
 
 def _possible(session: Properties) -> str:
-    steps = []
-    if session.get("Resumable"):
-        steps.append(f"amux resume {session['Id']}")
-    if sessions.can_restart(session):
-        steps.append(f"amux restart {session['Id']}")
-    if sessions.can_archive(session["State"]):
-        steps.append(f"amux archive {session['Id']}")
-    return ", ".join(steps)
+    steps = [verb for verb in ("resume", "restart", "archive") if sessions.can(session, verb)]
+    return ", ".join(f"amux {verb} {session['Id']}" for verb in steps)
 
 
 def _offer(client: Client, path: str, session: Properties, what: str) -> int:
-    offers = []
-    if session.get("Resumable"):
-        offers.append("[S] Resume")
-    if sessions.can_restart(session):
-        offers.append("[R] Restart")
-    if sessions.can_archive(session["State"]):
-        offers.append("[T] Teardown")
+    offers = [offer for verb, offer in _OFFERS.items() if sessions.can(session, verb)]
     if not offers:
         raise NotPossible(what)
     print(harmless(what))

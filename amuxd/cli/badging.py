@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import failures, sessions
+from amuxd.cli import failures, misconfigured, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.failures import RemoteError
 from amuxd.cli.text import harmless
@@ -26,14 +26,17 @@ _NAMED = 10
 def badge(follow: bool, waybar: bool) -> None:
     """Print how many sessions are starting, running, stale or suspended, and !N if N wait for you."""
     client = Client()
+    warner = misconfigured.Warner(client)
     if not (follow or waybar):
         print(_text(_found(client)))
+        warner.warn()
         return
     client.subscribe()
     last = ""
     while True:
         try:
             found = _found(client)
+            warner.warn()
         except RemoteError as problem:
             # amuxd left again: what was said holds until it is back.
             if problem.name != failures.NO_REPLY:
@@ -44,6 +47,7 @@ def badge(follow: bool, waybar: bool) -> None:
                 print(line)
                 sys.stdout.flush()
                 last = line
+        client.look_on()
         client.wait_for_change(_SETTLE, _LATEST)
 
 

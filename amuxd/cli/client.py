@@ -1,6 +1,7 @@
 """amuxd as the commands see it: finds the bus, calls, and tells what happens."""
 
 import os
+import sys
 from time import monotonic, time
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ from jeepney import DBusAddress
 from amuxd import __version__, paths
 from amuxd.cli import failures
 from amuxd.cli.connection import BUS, Connection, Signal, socket_paths
-from amuxd.cli.failures import RemoteError, Unreachable
+from amuxd.cli.failures import NotStarted, RemoteError, Unanswered, Unreachable
 
 Properties = dict[str, Any]
 
@@ -21,11 +22,18 @@ _AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time.
 LONG = 120.0
 
+_STOPPED = (
+    "amux: amuxd was stopped; this goes on once it is started again\n      systemctl --user start amuxd"
+)
+
 MANAGER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, paths.MANAGER_INTERFACE)
+_PEER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, "org.freedesktop.DBus.Peer")
 PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
 
 # Calls that change nothing may be made twice.
-_ONLY_ASK = frozenset({"GetSession", "ListSessions", "GetAll", "History", "Certificate", "AttachCommand"})
+_ONLY_ASK = frozenset(
+    {"Ping", "GetSession", "ListSessions", "GetAll", "History", "Certificate", "AttachCommand"}
+)
 
 _OBJECTS = f"type='signal',sender='{paths.BUS_NAME}',path_namespace='{paths.MANAGER_PATH}'"
 _OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0='{paths.BUS_NAME}'"
@@ -37,6 +45,9 @@ class Client:
         self._timeout = timeout
         self._rules: list[str] = []
         self._is_away = False
+        self._has_said_stopped = False
+        self._looks_on = False
+        self._has_answered = False
         self._connection, self._may_switch, self._is_private = self._connect()
 
     def close(self) -> None:
@@ -101,15 +112,24 @@ class Client:
         self._rules = [_OBJECTS, _OWNER]
         self._add_rules()
 
+    def look_on(self) -> None:
+        """From now on no call starts an amuxd that somebody stopped, also while it still leaves."""
+        self._looks_on = True
+
     def next_signal(self, timeout: float | None = None) -> Signal | None:
         while True:
+            if not self._is_away:
+                self._has_said_stopped = False
             limit = _AWAY if timeout is None and self._is_away else timeout
             signal = self._connection.next_signal(limit)
             if signal is not None and is_owner_change(signal):
                 self._is_away = _is_leaving(signal)
             if signal is not None or timeout is not None:
                 return signal
-            self._look_after_unit()
+            # Whoever only looks on does not have started what somebody stopped.
+            if self._look_after_unit(start=False) and not self._has_said_stopped:
+                print(_STOPPED, file=sys.stderr, flush=True)
+                self._has_said_stopped = True
 
     def signals_before_reply(self) -> list[Signal]:
         """What amuxd told before it answered the last call, and so had happened by then."""
@@ -118,18 +138,29 @@ class Client:
             self._is_away = _is_leaving(signal)
         return [signal for signal in signals if not is_owner_change(signal)]
 
-    def wait_for_change(self, settle: float, latest: float) -> None:
-        """Until there was a change, and then none for a moment, or it is late; waits while amuxd is away."""
-        away = _is_leaving(self.next_signal())
+    def wait_for_change(self, settle: float, latest: float, patience: float | None = None) -> bool:
+        """Until there was a change, and then none for a moment, or it is late; waits while amuxd is away.
+
+        False: for as long as the patience lasts there was none.
+        """
+        first = self.next_signal(None if self._is_away else patience)
+        if first is None:
+            return False
+        away = _is_leaving(first)
         deadline = monotonic() + latest
         while signal := self.next_signal(None if away else min(settle, deadline - monotonic())):
             if is_owner_change(signal):
                 away = _is_leaving(signal)
             elif monotonic() >= deadline:
-                return
+                break
+        return True
 
     def fileno(self) -> int:
         return self._connection.fileno()
+
+    @property
+    def _activates(self) -> bool:
+        return self._start and not self._looks_on
 
     def _connect(self) -> tuple[Connection, bool, bool]:
         """The connection, whether the private bus may take its place, and whether it is the private one."""
@@ -181,20 +212,37 @@ class Client:
         for argument in body:
             if isinstance(argument, str) and "\0" in argument:
                 raise failures.WrongUsage("text with a NUL character cannot be sent")
+        if limit > self._timeout and not self._has_answered:
+            self._greet(limit)
         try:
-            serial = self._connection.send(address, member, signature, *body, activate=self._start)
+            serial = self._connection.send(address, member, signature, *body, activate=self._activates)
             return self._reply(serial, limit)
         except RemoteError as problem:
             if problem.name == failures.SERVICE_UNKNOWN and self._may_switch:
                 self._switch_to_private()
                 return self._call(address, member, signature, *body, timeout=timeout)
-            if problem.name in failures.NOT_UNDERSTOOD:
-                self._check_version()
             if problem.name == failures.NO_REPLY and member in _ONLY_ASK:
                 return self._ask_again(problem, address, member, signature, *body, limit=limit)
             raise
         finally:
             self._may_switch = False
+
+    def _greet(self, limit: float) -> None:
+        """Nobody waits long for an amuxd that does not answer at all, and nothing is asked of it.
+
+        One that is starting may take until then.
+        """
+        deadline = monotonic() + limit
+        while True:
+            try:
+                self._call(_PEER, "Ping")
+            except Unanswered as problem:
+                raise Unreachable(problem.sentence, problem.hint) from None
+            except NotStarted:
+                if monotonic() >= deadline:
+                    raise self._unanswered(limit) from None
+            else:
+                return
 
     def _ask_again(
         self, problem: RemoteError, address: DBusAddress, member: str, *arguments: Any, limit: float
@@ -202,7 +250,7 @@ class Client:
         """It was restarted in the middle of our call: the next one finds it back."""
         try:
             return self._reply(
-                self._connection.send(address, member, *arguments, activate=self._start), limit
+                self._connection.send(address, member, *arguments, activate=self._activates), limit
             )
         except RemoteError as again:
             raise problem if again.is_not_started or again.name == failures.NO_REPLY else again from None
@@ -211,18 +259,24 @@ class Client:
         since = time()
         self._await(serial, limit)
         try:
-            return self._connection.reply(serial, 0)
+            answer = self._connection.reply(serial, 0)
+            self._has_answered = True
+            return answer
         except RemoteError as problem:
+            if problem.is_not_started and self._looks_on:
+                raise RemoteError(failures.NO_REPLY, problem.message) from None
+            if problem.is_not_understood:
+                self._check_version()
             problem.ask = self._ask()
             if problem.is_not_started:
-                problem.last_words = self._last_words(since)
+                problem.said_last = self._said_last(since)
             raise
 
     def _await(self, serial: int, limit: float) -> None:
         deadline = monotonic() + limit
         patience = _PATIENCE
         while not self._connection.has_reply(serial, min(patience, deadline - monotonic())):
-            self._look_after_unit()
+            self._look_after_unit(start=self._activates)
             if monotonic() >= deadline:
                 raise self._unanswered(limit)
             patience *= 2
@@ -232,12 +286,12 @@ class Client:
             from amuxd.cli import unit
 
             if unit.is_starting(self._connection):
-                said = self._last_words(0)
-                return Unreachable(f"amuxd does not start (waited {limit:.0f} s){said}", self._ask())
-        return Unreachable(f"amuxd does not answer (waited {limit:.0f} s)", self._ask())
+                said = self._said_last(0)
+                return NotStarted(f"amuxd does not start (waited {limit:.0f} s){said}", self._ask())
+        return Unanswered(f"amuxd does not answer (waited {limit:.0f} s)", self._ask())
 
-    def _look_after_unit(self) -> None:
-        """Nobody waits for an amuxd that nobody starts."""
+    def _look_after_unit(self, start: bool) -> bool:
+        """Nobody waits for an amuxd that nobody starts. Whether it was stopped, and is to stay so."""
         if self._is_private:
             from amuxd.cli import private_bus
 
@@ -245,14 +299,15 @@ class Client:
         elif self._start:
             from amuxd.cli import unit
 
-            unit.look_after(self._connection)
+            return unit.look_after(self._connection, start)
+        return False
 
-    def _last_words(self, since: float) -> str:
-        from amuxd.cli import last_words
+    def _said_last(self, since: float) -> str:
+        from amuxd.cli import said_last
 
         if self._is_private:
-            return last_words.in_log(paths.daemon_log(), since)
-        return last_words.in_journal()
+            return said_last.in_log(paths.daemon_log(), since)
+        return said_last.in_journal()
 
     def _ask(self) -> str:
         """Where amuxd tells why it does not start or answer."""

@@ -21,4 +21,6 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     # The shell's own source() asks the shell for its version first, and the shell need not be here.
-    click.echo(ShellComplete.source(found(amux, {}, "amux", "_AMUX_COMPLETE")))
+    script = ShellComplete.source(found(amux, {}, "amux", "_AMUX_COMPLETE"))
+    # Bash puts it into the line as it is, where a name with a blank would be two words.
+    click.echo(script.replace("COMPREPLY+=($value)", 'COMPREPLY+=("$(printf %q "$value")")'))

@@ -17,6 +17,8 @@ from amuxd.cli.failures import RemoteError
 
 BUS = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
 _RETURN, _ERROR, _SIGNAL = 2, 3, 4
+# What poll takes, some 24 days: whoever waits longer looks again.
+_LONGEST_POLL = 2**31 - 1
 
 
 class Signal(NamedTuple):
@@ -157,13 +159,17 @@ class Connection:
     def _read_some(self, deadline: float | None) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        if not poll.poll(None if deadline is None else max(0.0, deadline - monotonic()) * 1000):
+        if not poll.poll(None if deadline is None else _milliseconds_until(deadline)):
             return False
         data = self._socket.recv(1 << 18)
         if not data:
             raise ConnectionResetError
         self._buffer += data
         return True
+
+
+def _milliseconds_until(deadline: float) -> float:
+    return min(max(0.0, deadline - monotonic()) * 1000, _LONGEST_POLL)
 
 
 def _parsed(raw: bytes) -> tuple[Header, tuple[Any, ...]]:

@@ -15,10 +15,12 @@ BUS_ERROR = "org.freedesktop.DBus.Error."
 NO_REPLY = BUS_ERROR + "NoReply"
 SERVICE_UNKNOWN = BUS_ERROR + "ServiceUnknown"
 UNKNOWN_OBJECT = BUS_ERROR + "UnknownObject"
-NOT_UNDERSTOOD = frozenset(
+_NOT_UNDERSTOOD = frozenset(
     BUS_ERROR + name
     for name in ("UnknownMethod", "UnknownInterface", "UnknownObject", "UnknownProperty", "InvalidArgs")
 )
+# What amuxd says of an option that it does not know; amux itself gives none that does not exist.
+_NO_SUCH_OPTION = ("there is no option ", "there is no filter ")
 
 _CODES = {
     "NoSuchSession": NO_SUCH_SESSION,
@@ -64,6 +66,14 @@ class Unreachable(Failure):
     exit_code = UNREACHABLE
 
 
+class NotStarted(Unreachable):
+    """It is still starting."""
+
+
+class Unanswered(Unreachable):
+    """It was asked, and may do it yet."""
+
+
 class Interrupted(Failure):
     """Ctrl-C, where something needs to be said about what goes on without us."""
 
@@ -82,12 +92,18 @@ class RemoteError(Exception):
         self.name = name
         self.message = message
         # What amuxd said last, and where it tells more: on a private bus there is no unit and no journal.
-        self.last_words = ""
+        self.said_last = ""
         self.ask = "journalctl --user -u amuxd"
 
     @property
     def is_not_started(self) -> bool:
         return self.name.startswith(_NOT_STARTED)
+
+    @property
+    def is_not_understood(self) -> bool:
+        if self.name == PREFIX + "InvalidArgument":
+            return self.message.startswith(_NO_SUCH_OPTION)
+        return self.name in _NOT_UNDERSTOOD
 
 
 def other_version(daemon: str, restart: str) -> Unreachable:
@@ -126,7 +142,8 @@ def _usage_hint(problem: click.UsageError) -> str:
     command = problem.ctx.command_path
     hint = f"{command} --help"
     takes_names = any(
-        parameter.name in ("name", "names") for parameter in problem.ctx.command.get_params(problem.ctx)
+        isinstance(parameter, click.Argument) and parameter.name in ("name", "names")
+        for parameter in problem.ctx.command.get_params(problem.ctx)
     )
     if isinstance(problem, click.NoSuchOption) and takes_names:
         hint += f"; a name that begins with a dash: {command} -- NAME"
@@ -144,7 +161,7 @@ def _explain_remote(problem: RemoteError) -> Failure:
     if problem.name == NO_REPLY:
         return Unreachable("amuxd went away before it answered", problem.ask)
     if problem.is_not_started:
-        return Unreachable(f"amuxd does not start: {message}{problem.last_words}", problem.ask)
+        return Unreachable(f"amuxd does not start: {message}{problem.said_last}", problem.ask)
     return Failure(f"amuxd: {message} ({problem.name})")
 
 

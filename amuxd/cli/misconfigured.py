@@ -6,11 +6,30 @@ from amuxd.cli.client import Client
 from amuxd.cli.text import harmless
 
 
+class Warner:
+    """A line on standard error, which no pipe reads and no JSON is in: once for each thing that is wrong."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._told = ""
+
+    def warn(self) -> None:
+        told = sentence(self._client)
+        if told and told != self._told:
+            print(f"amux: {told}", file=sys.stderr, flush=True)
+        self._told = told
+
+
 def warn(client: Client) -> None:
-    """A line on standard error, which no pipe reads and no JSON is in."""
+    Warner(client).warn()
+
+
+def sentence(client: Client) -> str:
+    """Empty where nothing is wrong."""
     if error := client.configuration_error():
-        print(
-            f"amux: the configuration is wrong: {harmless(error)}; until it is read again without an error, "
-            "nothing is cleaned, nothing parked by itself, and no agent comes back by itself",
-            file=sys.stderr,
+        return (
+            f"the configuration is wrong: {harmless(error)}; until it is read again without an error, the "
+            "settings of before hold, or the defaults, nothing is cleaned, nothing parked by itself, and no "
+            "agent comes back by itself"
         )
+    return ""

@@ -3,8 +3,8 @@
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
-import sys
 from pathlib import Path
 
 from amuxd import paths
@@ -40,7 +40,7 @@ _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
 _ours: set[Connection] = set()
 _SERVICE = """[D-BUS Service]
 Name={name}
-Exec={python} -m amuxd
+Exec={command}
 """
 
 
@@ -48,6 +48,8 @@ def connect(timeout: float, start: bool) -> Connection | None:
     """None: there is none, and none was to be started."""
     socket = paths.private_bus_socket()
     if connection := _connected(socket, timeout):
+        if start:
+            _have_ours_started(connection, socket.parent)
         return connection
     if not start:
         return None
@@ -63,6 +65,17 @@ def connect(timeout: float, start: bool) -> Connection | None:
         connection = Connection(str(socket), timeout)
         _ours.add(connection)
         return connection
+
+
+def _have_ours_started(connection: Connection, directory: Path) -> None:
+    """Whoever started the bus may have been another amux, which is gone."""
+    # It matters for the next start alone: the amuxd that there is answers all the same. A bus that cannot
+    # read its configuration any more still looks at the file when it starts the service.
+    with contextlib.suppress(OSError, RemoteError):
+        if _service_is_ours(directory):
+            return
+        _write_service(directory)
+        connection.call(BUS, "ReloadConfig", timeout=_START_TIMEOUT)
 
 
 def look_after(connection: Connection) -> None:
@@ -157,15 +170,36 @@ def _start(socket: Path, directory: Path) -> None:
 def _written_config(socket: Path, directory: Path) -> Path:
     from xml.sax.saxutils import escape
 
-    services = directory / "services"
-    services.mkdir(exist_ok=True)
-    service = _SERVICE.format(name=paths.BUS_NAME, python=_quoted(sys.executable))
-    (services / f"{paths.BUS_NAME}.service").write_text(service)
+    _write_service(directory)
+    services = str(_service_file(directory).parent)
     config = directory / "bus.conf"
-    config.write_text(
-        _CONFIG.format(socket=escape(_address_value(str(socket))), services=escape(str(services)))
-    )
+    config.write_text(_CONFIG.format(socket=escape(_address_value(str(socket))), services=escape(services)))
     return config
+
+
+def _service_file(directory: Path) -> Path:
+    return directory / "services" / f"{paths.BUS_NAME}.service"
+
+
+def _our_service() -> str:
+    command = " ".join(map(_quoted, paths.amuxd_command()))
+    return _SERVICE.format(name=paths.BUS_NAME, command=command)
+
+
+def _service_is_ours(directory: Path) -> bool:
+    try:
+        return _service_file(directory).read_text() == _our_service()
+    except FileNotFoundError:
+        return False
+
+
+def _write_service(directory: Path) -> None:
+    """In one step: the bus may be reading it."""
+    file = _service_file(directory)
+    file.parent.mkdir(exist_ok=True)
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+    unfinished.write_text(_our_service())
+    unfinished.replace(file)
 
 
 def _quoted(word: str) -> str:
@@ -180,4 +214,4 @@ def _address_value(value: str) -> str:
 def by_hand() -> str:
     """How to see what amuxd says when the private bus cannot start it."""
     address = f"unix:path={_address_value(str(paths.private_bus_socket()))}"
-    return f"DBUS_SESSION_BUS_ADDRESS={address} {sys.executable} -m amuxd"
+    return f"DBUS_SESSION_BUS_ADDRESS={address} {shlex.join(paths.amuxd_command())}"

@@ -51,16 +51,22 @@ def state_colour(status: str) -> str:
 
 
 class Table:
-    """Columns that give way when the terminal is narrow are named in `yielding`, the first one first."""
+    """Where the terminal is narrow columns give way, the first one named first: those in `yielding` are cut,
+    then those in `dropped` are left out, and where even that is not enough the details in `last` are cut.
+    """
 
     def __init__(
         self,
         columns: Sequence[str],
         yielding: Sequence[str] = (),
+        dropped: Sequence[str] = (),
+        last: str = "",
         colour_of: dict[str, Callable[[str], str]] | None = None,
     ) -> None:
         self._columns = columns
         self._yielding = yielding
+        self._dropped = dropped
+        self._last = last
         self._colour_of = colour_of or {}
         self._rows: list[list[str]] = []
 
@@ -75,29 +81,43 @@ class Table:
         return ["\t".join(cell or "-" for cell in row) for row in [list(self._columns), *self._rows]]
 
     def _for_people(self) -> list[str]:
-        shown = [at for at in range(len(self._columns)) if any(row[at] for row in self._rows)]
+        widths = {
+            name: max(width(name), *(width(row[at]) for row in self._rows))
+            for at, name in enumerate(self._columns)
+            if any(row[at] for row in self._rows)
+        }
+        self._narrow(widths)
+        shown = [at for at, name in enumerate(self._columns) if name in widths]
         head = [self._columns[at] for at in shown]
         rows = [[row[at] for at in shown] for row in self._rows]
-        widths = [max(width(name), *(width(row[at]) for row in rows)) for at, name in enumerate(head)]
-        self._narrow(head, widths)
         colour = has_colour()
-        lines = [_joined(head, widths, ["1"] * len(head) if colour else [])]
+        lines = [_joined(head, list(widths.values()), ["1"] * len(head) if colour else [])]
         for row in rows:
             colours = [
                 self._colour_of.get(name, _no_colour)(cell) for name, cell in zip(head, row, strict=True)
             ]
-            lines.append(_joined(row, widths, colours if colour else []))
+            lines.append(_joined(row, list(widths.values()), colours if colour else []))
         return lines
 
-    def _narrow(self, head: list[str], widths: list[int]) -> None:
-        surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - terminal_size().columns
-        for name in self._yielding:
-            if surplus <= 0 or name not in head:
-                continue
-            at = head.index(name)
-            given = min(surplus, max(0, widths[at] - _NARROWEST))
-            widths[at] -= given
-            surplus -= given
+    def _narrow(self, widths: dict[str, int]) -> None:
+        wanted = dict(widths)
+        for name in filter(widths.__contains__, self._yielding):
+            widths[name] -= min(max(0, _surplus(widths)), max(0, widths[name] - _NARROWEST))
+        for name in self._dropped:
+            if _surplus(widths) > 0:
+                widths.pop(name, None)
+        if self._last in widths:
+            # The first word says what no reader must miss.
+            at = self._columns.index(self._last)
+            least = max(width(row[at].partition(" ")[0]) for row in self._rows) + 1
+            widths[self._last] -= min(max(0, _surplus(widths)), max(0, widths[self._last] - least))
+        for name in reversed([name for name in self._yielding if name in widths]):
+            # What was left out may have been wider than it had to be.
+            widths[name] += min(max(0, -_surplus(widths)), wanted[name] - widths[name])
+
+
+def _surplus(widths: dict[str, int]) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1) - terminal_size().columns
 
 
 def _no_colour(_cell: str) -> str:

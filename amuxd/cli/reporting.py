@@ -74,9 +74,12 @@ def _path() -> bytes:
         return given
     from os import fsencode
 
-    from amuxd.paths import events_socket
+    from amuxd.paths import Unsafe, events_socket
 
-    return fsencode(events_socket())
+    try:
+        return fsencode(events_socket())
+    except Unsafe as problem:
+        raise Problem(str(problem), UNREACHABLE) from None
 
 
 def _ask(path: bytes, line: bytes) -> bytes:

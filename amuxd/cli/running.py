@@ -9,8 +9,8 @@ import click
 
 from amuxd.cli import render, sessions
 from amuxd.cli.client import LONG, Client, Properties
-from amuxd.cli.environment import environment
-from amuxd.cli.failures import Failure, Interrupted, WrongUsage
+from amuxd.cli.environment import environment, umask
+from amuxd.cli.failures import Failure, Interrupted, Unanswered, WrongUsage
 from amuxd.cli.quantities import parse_count, parse_percent, parse_size
 from amuxd.cli.text import harmless
 
@@ -96,6 +96,8 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     except KeyboardInterrupt:
         # It was asked for, and nothing takes that back.
         raise Interrupted(f"{known} may have been started", "amux ls") from None
+    except Unanswered as problem:
+        raise Unanswered(f"{problem.sentence}; {known} may have been started", "amux ls") from None
     _warn_of_limits(session)
     try:
         return _go_on(client, path, session, attach, wait, quiet)
@@ -142,6 +144,7 @@ def _check_workspace(given: dict[str, Any]) -> None:
 def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, Any]]:
     options: dict[str, tuple[str, Any]] = {
         "env": ("a{ss}", environment(given["assignments"])),
+        "umask": ("u", umask()),
         # A shell alone stays open as it is.
         "shell": ("b", given["shell"] and has_command),
     }

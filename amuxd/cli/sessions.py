@@ -1,7 +1,7 @@
 """What a session's properties mean: the words for a state, and the JSON."""
 
 import re
-from pathlib import Path
+from math import inf
 from typing import Any
 
 from amuxd.cli.client import Properties
@@ -23,11 +23,12 @@ STATES = (
 # The same sets as in states.py, which takes longer to import than a whole call should.
 EXITED = frozenset({"stopped", "completed", "failed", "orphaned"})
 ENDED = EXITED | {"archived"}
-# And an orphan whose directory is back.
-_RESTARTABLE = frozenset({"stale", "suspended", "stopped", "completed", "failed"})
-_ARCHIVABLE = frozenset({"created", "suspended", "stopped", "completed", "failed", "orphaned"})
-_LIVE = frozenset({"starting", "running", "stale", "stopping"})
-
+# What status() and reason() go by.
+STATUS = (
+    *("State", "Reason", "Unwritten", "SessionAlive", "StartedUSec", "ExitCode", "ExitSignal", "OomKilled"),
+    *("Parked", "ParkedUSec", "Resumable", "IdleAfterUSec"),
+    *("Attention", "Frozen", "ShellOpen", "LastActivityUSec"),
+)
 IDLE_AFTER = 60_000_000
 _LONGEST_REASON = 40
 
@@ -40,6 +41,8 @@ _NOTHING = {
     "Pid": 0,
     "ParkedUSec": 0,
     "StartedUSec": 0,
+    "EndedUSec": 0,
+    "EndedAfterUSec": 0,
     "LastActivityUSec": 0,
     "LastCheckedUSec": 0,
     "ExitCode": -1,
@@ -55,19 +58,9 @@ def label(session: Properties) -> str:
     return f"{session['Name']} ({session['Id']})"
 
 
-def can_restart(session: Properties) -> bool:
-    """An orphan only once its directory is back."""
-    if session["State"] == "orphaned":
-        return Path(session["Directory"]).is_dir()
-    return session["State"] in _RESTARTABLE
-
-
-def can_archive(state: str) -> bool:
-    return state in _ARCHIVABLE
-
-
-def is_live(state: str) -> bool:
-    return state in _LIVE
+def can(session: Properties, verb: str) -> bool:
+    """Whether amuxd would do it now."""
+    return verb in session.get("Possible", ())
 
 
 def why_not_begun(session: Properties) -> str:
@@ -111,6 +104,8 @@ def reason(session: Properties, now: float) -> str:
     if unwritten := session.get("Unwritten"):
         return str(unwritten)
     if session["State"] == "running" and session.get("Parked"):
+        if not session.get("Resumable", True):
+            return "its process has ended, and nothing brings it back as it is; amux stop ends it"
         return "its process has ended; amux attach, send and resume bring it back"
     text = str(session.get("Reason", ""))
     for said in (session["State"], _detail(session, now)):
@@ -130,19 +125,32 @@ def _detail(session: Properties, now: float) -> str:
 
 def _running_detail(session: Properties, now: float) -> str:
     if session.get("Parked"):
-        return f"parked {since(session.get('ParkedUSec', 0), now)}"
+        parked = f"parked {since(session.get('ParkedUSec', 0), now)}"
+        return ", ".join(filter(None, (parked, _waiting(session))))
     if has_ended_unseen(session):
         return "ended"
     if session.get("SessionAlive") == "unknown":
         return "not known whether alive"
-    if attention := session.get("Attention"):
-        return f"waiting: {attention}"
+    if waiting := _waiting(session):
+        return waiting
     if session.get("Frozen"):
         return "frozen"
-    active = session.get("LastActivityUSec", 0) or session.get("StartedUSec", 0)
-    if active and now - active / 1e6 >= session.get("IdleAfterUSec", IDLE_AFTER) / 1e6:
-        return f"idle {since(active, now)}"
-    return ""
+    return f"idle {since(_active_at(session), now)}" if now >= idle_from(session) else ""
+
+
+def _active_at(session: Properties) -> int:
+    return int(session.get("LastActivityUSec", 0) or session.get("StartedUSec", 0))
+
+
+def idle_from(session: Properties) -> float:
+    """When a running session is idle, unless it prints something until then."""
+    active = _active_at(session)
+    return (active + session.get("IdleAfterUSec", IDLE_AFTER)) / 1e6 if active else inf
+
+
+def _waiting(session: Properties) -> str:
+    attention = session.get("Attention")
+    return f"waiting: {attention}" if attention else ""
 
 
 def _short_reason(session: Properties) -> str:
@@ -152,6 +160,12 @@ def _short_reason(session: Properties) -> str:
 
 def since(microseconds: int, now: float) -> str:
     return format_duration(now - microseconds / 1e6) if microseconds else ""
+
+
+def why_not_resumable(session: Properties) -> str:
+    """Empty where it is no agent, and of what runs: nobody asks for that."""
+    runs = session["State"] == "running" and not session.get("Parked")
+    return str(session.get("WhyNotResumable", "")) if session.get("Agent") and not runs else ""
 
 
 def limits_not_enforced(session: Properties) -> str:

@@ -55,11 +55,12 @@ def description(session: Properties, certificate: Properties) -> list[str]:
             + (f": {harmless(shortened(reason))}" if reason else ""),
         ),
         ("Alive", _not_known(session)),
-        ("Since", _moment(session["StateChangedUSec"], now)),
+        ("Since", _since(session, certificate, now)),
         ("Needs you", session.get("AttentionMessage") or session.get("Attention", "")),
         ("Command", shlex.join(session.get("Command", []))),
         ("Directory", session.get("Directory", "")),
         ("Agent", session.get("Agent", "")),
+        ("Resume", f"not possible: {why}" if (why := sessions.why_not_resumable(session)) else ""),
         ("Workspace", sessions.workspace(session)),
         ("Run", str(session.get("Run") or "")),
         ("Created", _moment(session["CreatedUSec"], now)),
@@ -90,6 +91,18 @@ def _not_known(session: Properties) -> str:
     return ""
 
 
+def _since(session: Properties, certificate: Properties, now: float) -> str:
+    changed = session["StateChangedUSec"]
+    is_bound = bool(_earliest(certificate)) and changed == certificate["ended_usec"]
+    return _moment(changed, now) + (", at the latest" if is_bound else "")
+
+
+def _earliest(certificate: Properties) -> str:
+    """After which it ended, where that is all that is known; empty where the two bounds are the same."""
+    after = certificate.get("ended_after_usec", 0)
+    return _clock(after) if after and _clock(after) != _clock(certificate["ended_usec"]) else ""
+
+
 def _end(session: Properties, certificate: Properties, now: float) -> str:
     if not certificate:
         return ""
@@ -97,32 +110,30 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
     if certificate.get("core_dumped"):
         how += ", core dumped"
     when = _moment(certificate.get("ended_usec", 0), now)
+    if earliest := _earliest(certificate):
+        when = f"between {earliest} and {when}"
     return ", ".join(part for part in (how, when) if part)
 
 
 def next_steps(session: Properties) -> list[str]:
-    state = session["State"]
-    runs = state == "running" and not sessions.has_ended_unseen(session)
-    steps = ["attach", "send", "stop"] if runs else []
+    steps = {
+        "attach": _has_terminal(session),
+        "send": _has_terminal(session),
+        # What starts is stopped once it runs.
+        "stop": sessions.can(session, "stop") or session["State"] == "starting",
+        "logs": bool(session.get("LogPath")),
+        **{verb: sessions.can(session, verb) for verb in ("restart", "resume", "archive", "rm")},
+        "rm -f": session["State"] == "unknown" and not sessions.can(session, "stop"),
+    }
+    return [step for step, is_possible in steps.items() if is_possible]
+
+
+def _has_terminal(session: Properties) -> bool:
     if session.get("ShellOpen"):
-        steps = ["attach", "send", "stop"]
-    if state in ("starting", "stale"):
-        steps = ["stop"]
-    if state == "suspended" and _not_known(session):
-        return ["logs"]
-    if state == "unknown" and session.get("HostAlive") != "dead":
-        return ["stop", "logs"]
-    if session.get("LogPath"):
-        steps.append("logs")
-    if sessions.can_restart(session):
-        steps.append("restart")
-    if session.get("Resumable"):
-        steps.append("resume")
-    if sessions.can_archive(state):
-        steps.append("archive")
-    if not sessions.is_live(state):
-        steps.append("rm")
-    return steps
+        return True
+    comes_back = session.get("Parked") and session.get("Resumable")
+    is_watched = session.get("SessionAlive") == "alive" and not session.get("Frozen")
+    return session["State"] == "running" and bool(comes_back or is_watched)
 
 
 def _moment(microseconds: int, now: float) -> str:
@@ -139,7 +150,12 @@ def _clock(microseconds: int) -> str:
 @session_argument
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 def history(name: str, as_json: bool) -> None:
-    """Tell every change of a session's state, oldest first: when, which run, from, to, why, by whom."""
+    """Tell every change of a session's state, oldest first: when, which run, from, to, why, by whom.
+
+    Of an end that nobody saw the time is the one at which amuxd found it; amux show tells since when it may
+    have ended. What leaves a running session running is no change of state: that it is parked, comes back,
+    or waits for you.
+    """
     client = Client()
     transitions = client.session(client.find(name), "History")[0]
     if as_json:

@@ -55,16 +55,18 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
         ("Problem", status.get("error", "")),
         ("Repository", workspace["Repository"]),
         ("Branch", _branch(workspace, status)),
+        ("Hook", workspace["HookFailure"]),
         ("Uncommitted", _files(status.get("uncommitted", []))),
         ("Untracked", _files(status.get("untracked", []))),
         ("Ignored", _files(status.get("ignored", []))),
         ("Unpushed", _commits(status.get("unpushed", 0))),
         ("Stashes", str(status.get("stashes") or "")),
         ("Under way", status.get("operation", "")),
+        ("Lost by rm", ", ".join(status.get("lost", []))),
         ("Slots", "" if is_unread else _slots(workspace)),
         ("Held by", ", ".join(by_id.get(key, key) for key in workspace["Holders"])),
         ("Waiting", ", ".join(by_id.get(key, key) for key in workspace["Queue"])),
-        ("Sessions", ", ".join(f"{sessions.label(s)} {s['State']}" for s in inside)),
+        ("Sessions", ", ".join(f"{sessions.label(s)} {sessions.status(s, now)}" for s in inside)),
         ("Set-up", _setup(workspace)),
         ("Created", "" if is_unread else f"{sessions.since(workspace['CreatedUSec'], now)} ago"),
     ]
@@ -76,9 +78,7 @@ def _slots(workspace: Properties) -> str:
 
 
 def _branch_of(workspace: Properties, status: Properties) -> str:
-    # Of a directory that is gone git knows the commit alone.
-    is_detached = status.get("head") and status.get("problem") != "missing"
-    return status.get("branch") or ("(detached)" if is_detached else workspace["Branch"])
+    return status.get("branch") or ("(detached)" if status.get("head") else workspace["Branch"])
 
 
 def _branch(workspace: Properties, status: Properties) -> str:

@@ -6,7 +6,7 @@ from jeepney import DBusAddress
 
 from amuxd.cli.connection import BUS, Connection
 from amuxd.cli.failures import RemoteError, Unreachable
-from amuxd.cli.last_words import in_journal
+from amuxd.cli.said_last import in_journal
 from amuxd.errors import NEEDS_PERSON
 from amuxd.paths import BUS_NAME
 
@@ -20,32 +20,37 @@ _TIMEOUT = 2.0
 _HINT = "journalctl --user -u amuxd tells more; once that is mended: systemctl --user reset-failed amuxd"
 
 
-def look_after(connection: Connection) -> None:
-    """While somebody waits: says so if systemd has given up, and starts it if nobody does.
+def look_after(connection: Connection, start: bool) -> bool:
+    """While somebody waits: says so if systemd has given up, and starts it if that is wanted and nobody does.
 
-    A bus whose request to start it has failed without a word waits on, and asks no more.
+    A bus whose request to start it has failed without a word waits on, and asks no more. Returns whether it
+    was stopped, and stays so.
     """
     # One that was started by hand is in no unit.
     if _asked(connection, BUS, "NameHasOwner", "s", BUS_NAME) == (True,):
-        return
+        return False
     unit = _properties(connection, "Unit")
     if not unit or unit["Job"][0]:
-        return
+        return False
     if unit["ActiveState"] == "failed":
         service = _properties(connection, "Service")
         if service.get("ExecMainStatus") == NEEDS_PERSON:
             if unit["InactiveEnterTimestamp"] >= connection.began * 1e6:
                 raise Unreachable(f"amuxd does not start{in_journal()}", "journalctl --user -u amuxd")
             # That was for somebody else, and may be mended.
-            _asked(connection, _MANAGER, "StartUnit", "ss", _UNIT, "replace")
-            return
+            return _started(connection, start)
         result = service.get("Result", "")
         how = "" if result in ("exit-code", "") else f" ({result})"
         raise Unreachable(
             f"amuxd failed too often{how}, and systemd does not start it any more{in_journal()}", _HINT
         )
-    if unit["ActiveState"] == "inactive":
+    return unit["ActiveState"] == "inactive" and _started(connection, start)
+
+
+def _started(connection: Connection, start: bool) -> bool:
+    if start:
         _asked(connection, _MANAGER, "StartUnit", "ss", _UNIT, "replace")
+    return not start
 
 
 def is_starting(connection: Connection) -> bool:

@@ -1,6 +1,5 @@
 """amux wait"""
 
-import signal as signals
 import sys
 from collections.abc import Iterable, Sequence
 from time import monotonic
@@ -8,16 +7,19 @@ from time import monotonic
 import click
 
 from amuxd.cli import failures, sessions
-from amuxd.cli.client import Client, is_owner_change, plain
+from amuxd.cli.client import Client, Properties, is_owner_change, plain
 from amuxd.cli.connection import Signal
 from amuxd.cli.failures import Failure, Interrupted, RemoteError
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
 from amuxd.cli.text import harmless
 from amuxd.quantities import format_duration
+from amuxd.signal_names import signal_number
 
 # How long amuxd may be away before we ask for it ourselves: its service manager starts it again sooner.
 _PATIENCE = 5.0
+# Among the states: its end is known, and cannot be written down yet.
+_UNWRITTEN = "unwritten"
 
 
 @click.command()
@@ -31,7 +33,8 @@ def wait(names: Sequence[str], any_one: bool, timeout: float | None) -> int:
 
     The exit code is the command's own, 128+N where signal N ended it; 0 for a session that was stopped and
     left no code, 1 for one that could not start or was lost. Of several, the first that is not 0, in the
-    order given. A suspended session has not ended.
+    order given. A suspended session has not ended, and an end that cannot be written down, on a full disk
+    say, is waited for until it is: before that it is no more than what amuxd has seen.
     """
     client = Client()
     client.subscribe()
@@ -76,7 +79,7 @@ def ends(
                 _take_in(signal, waited, states, codes, said)
     except KeyboardInterrupt:
         left = [path for path in waited if path not in codes]
-        verb = "wait" if states.get(left[0]) == "created" else "attach"
+        verb = "wait" if states.get(left[0]) in ("created", _UNWRITTEN) else "attach"
         raise Interrupted(
             _still(waited, states, codes), f"amux {verb} {left[0].rpartition('/')[2]}"
         ) from None
@@ -91,14 +94,19 @@ def _waited(timeout: float | None) -> str:
 def _still(waited: dict[str, str], states: dict[str, str], codes: Iterable[str]) -> str:
     going: list[str] = []
     not_begun: list[str] = []
+    unwritten: list[str] = []
+    lists = {"created": not_begun, _UNWRITTEN: unwritten}
     for path, label in waited.items():
         if path not in codes:
-            (not_begun if states.get(path) == "created" else going).append(label)
+            lists.get(states.get(path, ""), going).append(label)
     clauses = []
     if going:
         clauses.append(", ".join(going) + (" goes on" if len(going) == 1 else " go on"))
     if not_begun:
         clauses.append(", ".join(not_begun) + (" has" if len(not_begun) == 1 else " have") + " not begun")
+    if unwritten:
+        verb = "has" if len(unwritten) == 1 else "have"
+        clauses.append(f"{', '.join(unwritten)} {verb} ended, and that is not written down")
     return "; ".join(clauses)
 
 
@@ -123,15 +131,22 @@ def _look(
         if session["State"] in sessions.ENDED:
             codes[path] = _code(session["State"], session["ExitCode"], session["ExitSignal"])
         else:
-            _say_unwritten(path, waited, session.get("Unwritten", ""), said)
+            _say_unwritten(path, waited, states, session, said)
     return None
 
 
-def _say_unwritten(path: str, waited: dict[str, str], unwritten: str, said: set[str]) -> None:
-    """Once: it has ended, say, and yet we go on waiting."""
+def _say_unwritten(
+    path: str, waited: dict[str, str], states: dict[str, str], told: Properties, said: set[str]
+) -> None:
+    """Once: it has ended, say, and yet we go on waiting, as for everybody its state is the written one."""
+    unwritten = told.get("Unwritten", "")
+    has_ended = bool(unwritten and told.get("SessionAlive") == "dead")
+    if has_ended:
+        states[path] = _UNWRITTEN
     if unwritten and path not in said:
         said.add(path)
-        print(f"amux: {harmless(waited[path])}: {harmless(unwritten)}; still waiting", file=sys.stderr)
+        why = "waiting until its end is written" if has_ended else "still waiting"
+        print(f"amux: {harmless(waited[path])}: {harmless(unwritten)}; {why}", file=sys.stderr)
 
 
 def _take_in(
@@ -152,7 +167,7 @@ def _take_in(
             codes.setdefault(path, _code(states.get(path, "failed"), exit_code, name))
     elif signal.member == "PropertiesChanged":
         if signal.path in waited and signal.path not in codes:
-            _say_unwritten(signal.path, waited, plain(signal.body[1]).get("Unwritten", ""), said)
+            _say_unwritten(signal.path, waited, states, plain(signal.body[1]), said)
     elif signal.member == "InterfacesRemoved":
         path = signal.body[0]
         if path in waited and path not in codes:
@@ -162,6 +177,6 @@ def _take_in(
 def _code(state: str, exit_code: int, signal: str) -> int:
     if exit_code >= 0:
         return exit_code
-    if signal in signals.Signals.__members__:
-        return 128 + signals.Signals[signal]
+    if number := signal_number(signal):
+        return 128 + number
     return 0 if state in ("completed", "stopped", "archived") else 1

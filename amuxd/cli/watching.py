@@ -13,10 +13,7 @@ from amuxd.cli.failures import RemoteError
 from amuxd.cli.text import harmless
 from amuxd.paths import SESSION_INTERFACE
 
-_NEEDED = [
-    *("Id", "Name", "State", "Reason", "StateChangedUSec", "Run", "Attention", "AttentionMessage"),
-    *("ExitCode", "ExitSignal"),
-]
+_NEEDED = ["Id", "Name", "StateChangedUSec", "Run", "AttentionMessage", *sessions.STATUS]
 _OF_SESSION = ("SessionStateChanged", "SessionExited", "AttentionChanged")
 
 
@@ -26,13 +23,15 @@ def watch(as_json: bool) -> None:
     """Tell of every change as it happens, a line each, after a line for each session there is.
 
     The events: session (it is there, in this state), state, exited, attention (over when its kind is empty)
-    and removed. A restart of amuxd is sat through; all that changed meanwhile is told then.
+    and removed. A restart of amuxd is sat through; all that changed meanwhile is told then. An amuxd that
+    was stopped is not started again by this.
     """
     client = Client()
     client.subscribe()
     told = _Told(client, as_json)
     # While amuxd is away, and until it was looked at again, what it tells has a gap before it.
     missed: list[Signal] | None = None if _look(client, told, []) else []
+    client.look_on()
     while True:
         signal = client.next_signal()
         if signal is None:
@@ -153,8 +152,13 @@ class _Told:
         self._attention[key] = (session["Attention"], session["AttentionMessage"])
         if state in sessions.ENDED:
             self._exited.add((key, run))
+        now = time.time()
+        status, why = sessions.status(session, now), sessions.reason(session, now)
         reason, attention = session["Reason"], session["Attention"] or None
-        self._tell("session", key, state=state, reason=reason, run=run, attention=attention)
+        words = f"{status}: {why}" if why else status
+        self._tell(
+            "session", key, words, state=state, status=status, reason=reason, run=run, attention=attention
+        )
 
     def _state(self, key: str, name: str, old: str, new: str, reason: str, run: int) -> None:
         self._names[key] = name
@@ -181,7 +185,7 @@ class _Told:
             self._tell("removed", key)
             del self._states[key]
 
-    def _tell(self, event: str, key: str, **details: Any) -> None:
+    def _tell(self, event: str, key: str, words: str = "", **details: Any) -> None:
         name = self._names[key]
         if self._as_json:
             at = time.time_ns() // 1000
@@ -190,14 +194,12 @@ class _Told:
             )
         else:
             who = harmless(f"{name} ({key})")
-            print(f"{time.strftime('%H:%M:%S')}  {who}  {harmless(_words(event, details))}")
+            print(f"{time.strftime('%H:%M:%S')}  {who}  {harmless(words or _words(event, details))}")
         sys.stdout.flush()
 
 
 def _words(event: str, details: dict[str, Any]) -> str:
     because = f": {details['reason']}" if details.get("reason") else ""
-    if event == "session":
-        return f"{details['state']}{because}"
     if event == "state":
         return f"{details['old']} → {details['new']}{because}"
     if event == "exited":

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import failures, render, sessions, standing
+from amuxd.cli import failures, misconfigured, render, sessions, standing
 from amuxd.cli.client import LONG, Client, Properties, plain
 from amuxd.cli.environment import environment, umask
 from amuxd.cli.failures import Failure, RemoteError, WrongUsage
@@ -43,13 +43,15 @@ def ws(context: click.Context) -> None:
 )
 @click.option("--allow-setup", is_flag=True, help="Run the repository's set-up command without asking.")
 @click.option("--no-setup", is_flag=True, help="Do not run it.")
-def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given: Any) -> None:
+def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given: Any) -> int:
     """Make a worktree of a git repository, on a branch of its own, for sessions to work in."""
     if path and any(given[option] for option in ("repo", "branch", "base")):
         raise WrongUsage("--path takes a directory as it is: it has no --repo, --branch or --base")
     client = Client()
     found = make(client, name, path, allow_setup, not no_setup, **given)
     print(harmless(f"added {name}: {found['Directory']}"))
+    # As git itself ends then.
+    return 1 if found["HookFailure"] else 0
 
 
 def make(
@@ -61,6 +63,8 @@ def make(
     **given: Any,
 ) -> Properties:
     """The workspace, set up; Failure where its set-up failed."""
+    # Which may lack what the user has written down for it.
+    misconfigured.warn(client)
     options = _surroundings()
     if path:
         options["path"] = ("s", str(path.absolute()))
@@ -73,6 +77,8 @@ def make(
         options["slots"] = ("u", given["slots"])
     where = client.manager("AddWorkspace", "sa{sv}", name, options, timeout=LONG)[0]
     found = client.workspace_properties(where)
+    if found["HookFailure"]:
+        print(harmless(f"amux: {found['HookFailure']}"), file=sys.stderr)
     if with_setup and found["SetupCommand"]:
         _set_up_if_allowed(client, where, found, allow_setup)
     return found
@@ -101,7 +107,8 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
     from amuxd.cli.waiting import ends
 
     client.subscribe()
-    options = {"allow": ("b", allow), **_surroundings()}
+    # What was shown, and no other that the configuration may have by now.
+    options = {"allow": ("b", allow), "command": ("s", found["SetupCommand"]), **_surroundings()}
     session = client.workspace(where, "Setup", "a{sv}", options, timeout=LONG)[0]
     properties = client.properties(session)
     print(harmless(f"setting up {found['Name']}: {found['SetupCommand']}"), flush=True)
@@ -121,6 +128,7 @@ def setup(name: str, allow: bool) -> None:
     """Run the set-up command that the configuration has for the workspace's repository."""
     client = Client()
     where = client.find_workspace(name)
+    misconfigured.warn(client)
     _set_up(client, where, client.workspace_properties(where), allow)
 
 
@@ -152,8 +160,8 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         render.print_json(_as_json(found))
         return
-    needed = ["Id", "Name", "State"]
-    inside = client.sessions(workspace=("s", found["Id"]), properties=("as", needed))
+    needed = ("as", ["Id", "Name", *sessions.STATUS])
+    inside = client.sessions(workspace=("s", found["Id"]), properties=needed)
     print("\n".join(standing.description(found, [session for _, session in inside])))
 
 

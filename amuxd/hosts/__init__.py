@@ -21,6 +21,14 @@ class StopRefused(Exception):
     """Something of the session lives on."""
 
 
+class LoggerMissing(Exception):
+    """Nobody takes down what is printed, and nobody could be made to."""
+
+
+class LoggerUnknown(LoggerMissing):
+    """Whether anybody takes down what is printed could not be found out."""
+
+
 @dataclass
 class Home:
     """A live run: its processes, held so that their end is an event and nobody else's."""
@@ -81,6 +89,9 @@ class Enclosure(Protocol):
     ) -> None:
         """The server goes to the background, and writes down in the file which process it is."""
 
+    async def inherited(self) -> dict[str, str]:
+        """The variables that reach what it starts from elsewhere. Raises LaunchRefused."""
+
     def not_enforced(self, limits: Limits, server: Process) -> list[str]:
         """Those of the limits that nothing is known to hold the processes to."""
 
@@ -115,6 +126,9 @@ class Host(Protocol):
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         """The command waits for release(). Raises LaunchRefused."""
 
+    async def environment(self, session: Session) -> dict[str, str]:
+        """All variables that a run of it would find now. Raises LaunchRefused where that is not known."""
+
     def release(self, session_id: str) -> None: ...
 
     async def find(self, session: Session, state: RunState) -> Finding: ...
@@ -133,11 +147,20 @@ class Host(Protocol):
     def end_in_shell(self, session: Session, run: int) -> End | None:
         """How the command ended in a shell, which lives on."""
 
+    def end_on_record(self, session: Session, run: int) -> End | None:
+        """What the run itself wrote down of its end, and can be read on another boot too."""
+
     def is_frozen(self, home: Home) -> bool:
         """Whether its processes are held, by systemctl freeze say."""
 
     def has_terminal(self, session_id: str) -> bool:
         """Whether a terminal of the session may be standing. Cheap, so that it can be asked of a thousand."""
+
+    async def logger(self, session_id: str, run: int, server: Process) -> Process | None:
+        """Who takes down what it prints; None where nothing more is printed.
+
+        Begun again where nobody does, or where somebody has taken away the log. Raises LoggerMissing.
+        """
 
     async def drain(self, session_id: str, run: int, server: Process | None) -> None:
         """Returns once all that the run printed is in its log."""
@@ -155,6 +178,9 @@ class Host(Protocol):
         """Returns when no process is left."""
 
     async def attached(self, session_id: str) -> int: ...
+
+    async def panes(self, session_id: str) -> int:
+        """In how many windows and panes of its terminal something runs, the command's own among them."""
 
     async def takes_only_keys(self, session_id: str) -> bool:
         """Whether what its command reads was typed, if nobody came, left or arranged windows just then."""

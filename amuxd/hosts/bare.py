@@ -34,6 +34,10 @@ class Bare:
             await self.stop(session.id)
             raise LaunchRefused(f"its terminal server did not start ({error})") from error
 
+    async def inherited(self) -> dict[str, str]:
+        """tmux is run with none of amuxd's own."""
+        return {}
+
     def not_enforced(self, limits: Limits, server: Process) -> list[str]:
         return asked_for(limits)
 

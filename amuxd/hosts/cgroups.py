@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 from amuxd.records import Limits, Process
@@ -17,7 +16,7 @@ _CONTROLLERS = {
 
 
 def asked_for(limits: Limits) -> list[str]:
-    return [limit.name for limit in fields(limits) if getattr(limits, limit.name) is not None]
+    return [name for name in _CONTROLLERS if getattr(limits, name) is not None]
 
 
 def not_enforced(limits: Limits, server: Process) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs in the pane, by itself: launch.py RUN-DIRECTORY GATES. Kept to what starts fast.
+"""Runs in the pane, by itself: launch.py RUN-DIRECTORY GATES [UMASK]. Kept to what starts fast.
 
 The command waits behind a gate until amuxd holds its process and has written down that it runs, so that no
 end comes too early to be seen. Its parent becomes a cat that never reaps it: however long amuxd is away, the
@@ -15,7 +15,7 @@ GO = b"go\n"
 
 
 def main() -> None:
-    run, gates = sys.argv[1:]
+    run, gates, *umask = sys.argv[1:]
     directory, search, *command = _read(os.open(f"{run}/command", os.O_RDONLY)).split(b"\0")
     # Opened before amuxd is told that it may open the gate: what it says must find somebody here.
     gate = os.open(f"{gates}/gate", os.O_RDONLY)
@@ -28,7 +28,7 @@ def main() -> None:
         os.environb[b"PATH"] = search
         # Not among what the terminal server knows: that outlives the run, and the token must not.
         os.environb[b"AMUX_TOKEN"] = _read(os.open(f"{run}/token", os.O_RDONLY)).strip()
-        _become(run, directory, command)
+        _become(run, directory, command, umask)
 
 
 def _stay(gates: str, child: int) -> None:
@@ -46,7 +46,7 @@ def _wait(gates: str, gate: int) -> None:
         gate = os.open(f"{gates}/gate", os.O_RDONLY)
 
 
-def _become(run: str, directory: bytes, command: list[bytes]) -> None:
+def _become(run: str, directory: bytes, command: list[bytes], umask: list[str]) -> None:
     # Python ignores these, and what is ignored stays so.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -54,8 +54,12 @@ def _become(run: str, directory: bytes, command: list[bytes]) -> None:
     try:
         os.chdir(directory)
         doing = f"{os.fsdecode(command[0])} cannot be run"
+        if umask:
+            os.umask(int(umask[0], 8))
         _execute(command)
     except OSError as error:
+        # amuxd is to read it, whatever others may not.
+        os.umask(0o077)
         why = os.strerror(error.errno or 0)
         if error.errno == errno.ENOENT and os.path.exists(_found(command[0])):  # noqa: PTH110
             why = "its interpreter is missing"

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from amuxd import processes
-from amuxd.hosts import EXIT_STATUS, Enclosure, Home, LaunchRefused
+from amuxd.hosts import EXIT_STATUS, Enclosure, Home, LaunchRefused, loggers
 from amuxd.hosts.cgroups import memory_kills
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import hear
@@ -90,7 +90,7 @@ class Launcher:
         _write_private(run_directory / "command", self._command(session, environment, run_directory))
         marker = self._layout.attached / session.id
         shown = Shown(session.name, session.id, amux_program())
-        pane, logger = self._pane(run_directory, gates)
+        pane, logger = self._pane(session, run_directory, gates)
         _write_private(
             self._layout.config(session.id),
             configuration(environment, marker, shown)
@@ -102,12 +102,13 @@ class Launcher:
             os.mkfifo(gates / name, 0o600)
         return run_directory
 
-    def _pane(self, run_directory: Path, gates: Path) -> tuple[list[str], list[str]]:
+    def _pane(self, session: Session, run_directory: Path, gates: Path) -> tuple[list[str], list[str]]:
         """What runs in the pane, and what takes down what it prints."""
         # Isolated from the session's environment, and without the packages that it has no use for.
         pane = [sys.executable, "-I", "-S", str(self._scripts / "launch.py"), str(run_directory), str(gates)]
-        logger = ["/bin/sh", str(self._scripts / "logger.sh"), str(run_directory / "output.log")]
-        return pane, [*logger, str(self.log_cap), str(gates / "up")]
+        if session.umask >= 0:
+            pane.append(f"{session.umask:03o}")
+        return pane, loggers.command(run_directory / "output.log", self.log_cap, gates)
 
     def _command(self, session: Session, environment: dict[str, str], run_directory: Path) -> str:
         """What launch.py reads: the directory, the PATH, and the command word by word."""
@@ -124,7 +125,7 @@ class Launcher:
     ) -> None:
         if keep_terminal:
             with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-                arguments = respawn_arguments(session.directory, *self._pane(run_directory, gates))
+                arguments = respawn_arguments(session.directory, *self._pane(session, run_directory, gates))
                 await self._layout.terminal(session.id).run(*arguments)
                 return
         socket, config = self._layout.socket(session.id), self._layout.config(session.id)

@@ -5,31 +5,21 @@ import contextlib
 import logging
 import os
 import signal
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 
 from amuxd import processes
-from amuxd.hosts import (
-    EXIT_STATUS,
-    Alive,
-    Enclosure,
-    Ended,
-    Finding,
-    Gone,
-    Home,
-    LaunchRefused,
-)
+from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused
 from amuxd.hosts.cgroups import is_frozen, memory_kills
+from amuxd.hosts.ends import STATUS_DEADLINE, Ends, for_memory
 from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
-from amuxd.hosts.pipes import readable_within
+from amuxd.hosts.outputs import Outputs
 from amuxd.hosts.surroundings import check, environment_of
 from amuxd.hosts.tmux import Terminal, TmuxRefused, TmuxUnreachable, literal, program
-from amuxd.logs import END_OF_LOG, Ending, give_back_reserved, is_deleted, size_of, take_out_end
-from amuxd.quantities import format_size
+from amuxd.logs import give_back_reserved
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
 from amuxd.store import Store
@@ -44,11 +34,6 @@ FIRST_DEADLINE = 8.0
 CHECK_DEADLINE = 5.0
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
-# Of what has ended already, and is only to be told how.
-STATUS_DEADLINE = 2.0
-# Whoever takes down the output looks for room every second.
-ROOM_DEADLINE = 3.0
-SLOW = 0.1
 
 
 class LocalHost:
@@ -59,8 +44,8 @@ class LocalHost:
         self._launcher = Launcher(enclosure, store, self._layout, log_cap)
         self._runtime = runtime
         self.attached_directory = self._layout.attached
-        self._ends: dict[str, int] = {}
-        self._marked: dict[str, set[Path]] = {}
+        self._ends = Ends(enclosure, store, self._layout)
+        self._outputs = Outputs(store, self._layout, log_cap)
 
     def unit(self, session_id: str) -> str:
         return self._enclosure.unit(session_id)
@@ -79,6 +64,9 @@ class LocalHost:
 
     async def attached(self, session_id: str) -> int:
         return await self._terminal(session_id).clients()
+
+    async def panes(self, session_id: str) -> int:
+        return await self._terminal(session_id).panes()
 
     async def takes_only_keys(self, session_id: str) -> bool:
         try:
@@ -112,9 +100,13 @@ class LocalHost:
                 f"its terminal did not open within {PANE_DEADLINE:.0f} s: {silence}"
             ) from silence
 
+    async def environment(self, session: Session) -> dict[str, str]:
+        return {**await self._enclosure.inherited(), **environment_of(session, self._runtime)}
+
     def configure(self, log_cap: int) -> None:
         """For the runs that begin from now on."""
         self._launcher.log_cap = log_cap
+        self._outputs.log_cap = log_cap
 
     def release(self, session_id: str) -> None:
         self._launcher.release(session_id)
@@ -122,13 +114,13 @@ class LocalHost:
     async def find(self, session: Session, state: RunState) -> Finding:
         if state.command is None or state.server is None:
             return Gone()
-        if (told := self.end_in_shell(session, state.run)) is not None:
+        if (told := self._ends.end_in_shell(session, state.run)) is not None:
             return Ended(told)
         command_fd = processes.open_process(state.command)
         if command_fd is None:
-            if refusal := self._refusal(session, state.run):
+            if refusal := self._ends.refusal(session, state.run):
                 return Ended(refusal)
-            return await self._gone(session)
+            return await self._ends.gone(session)
         server_fd = processes.open_process(state.server)
         home = Home(state.command, state.server, command_fd, -1 if server_fd is None else server_fd)
         try:
@@ -144,11 +136,11 @@ class LocalHost:
         if processes.is_dying(home.command):
             # Nobody reaps it while its terminal stands.
             end = processes.end_of(home.command_fd, home.command) or End()
-            if end.code == 127 and (refusal := self._refusal(session, state.run)):
+            if end.code == 127 and (refusal := self._ends.refusal(session, state.run)):
                 return Ended(refusal)
-            return Ended(_for_memory(session, end, home.server, state.memory_kills))
+            return Ended(for_memory(session, end, home.server, state.memory_kills))
         if home.server_fd < 0:
-            gone = await self._gone(session)
+            gone = await self._ends.gone(session)
             return gone if isinstance(gone, Ended) else Ended(End(terminal_died="while nobody watched"))
         home.memory_kills = memory_kills(home.server)
         home.not_enforced = self._enclosure.not_enforced(session.limits, home.server)
@@ -172,23 +164,14 @@ class LocalHost:
         command = processes.identify(children[0]) if children else None
         return hold(command, server)
 
-    async def _gone(self, session: Session) -> Ended | Gone:
-        if await self._enclosure.ran_out_of_memory(session.id):
-            return Ended(End(out_of_memory=True, memory_limit=_limit(session)))
-        return Gone()
-
-    def _refusal(self, session: Session, run: int) -> End | None:
-        """What the run itself wrote down of why it never began."""
-        with contextlib.suppress(OSError):
-            path = self._store.run_directory(session.id, run) / "not_started"
-            return End(not_started=path.read_text().strip())
-        return None
-
     def end_in_shell(self, session: Session, run: int) -> End | None:
-        if session.shell:
-            with contextlib.suppress(OSError, ValueError):
-                return End(code=int((self._store.run_directory(session.id, run) / EXIT_STATUS).read_text()))
-        return None
+        return self._ends.end_in_shell(session, run)
+
+    def end_on_record(self, session: Session, run: int) -> End | None:
+        return self._ends.end_on_record(session, run)
+
+    async def end_of(self, session: Session, run: int, home: Home) -> End:
+        return await self._ends.end_of(session, run, home)
 
     def is_frozen(self, home: Home) -> bool:
         return is_frozen(home.server)
@@ -197,103 +180,19 @@ class LocalHost:
         """Or what is left of one: its configuration is made first, and goes last."""
         return (self._layout.config(session_id)).exists()
 
-    async def end_of(self, session: Session, run: int, home: Home) -> End:
-        # A shell may be gone by the time that its command's end is read.
-        if (told := self.end_in_shell(session, run)) is not None:
-            return told
-        end = processes.end_of(home.command_fd, home.command)
-        if await self._server_ends_too(session.id, home, end):
-            return await self._end_with_server(session, home, end or End())
-        if end is None:
-            return End()
-        if end.code == 127 and (refusal := self._refusal(session, run)):
-            return refusal
-        return _for_memory(session, end, home.server, home.memory_kills)
-
-    async def _server_ends_too(self, session_id: str, home: Home, end: End | None) -> bool:
-        if processes.is_dying(home.server):
-            return True
-        # What ends a terminal server, or all of its unit, may have reached the command before it; but whoever
-        # kills a unit kills its server first.
-        if end is None or end.signal not in {"SIGHUP", "SIGTERM"}:
-            return False
-        if await self._enclosure.is_ending(session_id):
-            return True
-        if end.signal == "SIGHUP":
-            try:
-                await self._terminal(session_id).ask()
-            except (TmuxUnreachable, TmuxRefused):
-                return await readable_within(home.server_fd, STATUS_DEADLINE)
-        return processes.is_dying(home.server)
-
-    async def _end_with_server(self, session: Session, home: Home, end: End) -> End:
-        server = await self._enclosure.server_end(session.id)
-        if server.out_of_memory:
-            limit = _limit(session)
-            return End(end.code, end.signal, end.core_dumped, out_of_memory=True, memory_limit=limit)
-        if server.unit_stopped:
-            return End(end.code, end.signal, end.core_dumped, unit_stopped=True)
-        how = server.how
-        if not how:
-            await readable_within(home.server_fd, STATUS_DEADLINE)
-            seen = processes.end_of(home.server_fd, home.server)
-            how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
-        return End(end.code, end.signal, end.core_dumped, terminal_died=how)
+    async def logger(self, session_id: str, run: int, server: Process) -> Process | None:
+        return await self._outputs.logger(session_id, run, server)
 
     async def drain(self, session_id: str, run: int, server: Process | None) -> None:
-        """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
-        the log is whole. It is taken out with the terminal: what the command left there may print until then.
-        """
         if server is not None:
             await self._let_go_on(session_id, server)
-        log = self._store.log(session_id, run)
-        self._marked.setdefault(session_id, set()).add(log)
-        self._let_go_of_end(session_id)
-        ending = await asyncio.to_thread(Ending, log)
-        try:
-            await self._drain(session_id, log, ending, server)
-        finally:
-            ending.close()
-
-    async def _drain(self, session_id: str, log: Path, ending: Ending, server: Process | None) -> None:
-        try:
-            path = self._layout.gates(session_id) / "end"
-            # For reading too: after the shortest of commands the one that prints it may not be there yet.
-            self._ends[session_id] = end = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.write(end, END_OF_LOG)
-        except OSError:
-            # The terminal is gone, and its log with it.
-            return
-        loop = asyncio.get_running_loop()
-        size, pause, patience = -1, 0.001, loop.time() + PANE_DEADLINE
-        room_by = loop.time() + ROOM_DEADLINE
-        while self._ends.get(session_id) == end and not await asyncio.to_thread(ending.has_come):
-            if not self._layout.waits_for_room(session_id).exists():
-                room_by = loop.time() + ROOM_DEADLINE
-            if loop.time() > room_by or is_deleted(log):
-                # Its end has nowhere to go to.
-                return
-            if size != (size := size_of(log)):
-                patience = loop.time() + PANE_DEADLINE
-            elif loop.time() > patience or server is None or processes.is_dying(server):
-                return
-            elif pause >= SLOW and await self._is_over(session_id):
-                # An amuxd that was killed while it did this has ended the one who prints.
-                return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 0.1)
-
-    async def _is_over(self, session_id: str) -> bool:
-        try:
-            return await self._terminal(session_id).is_dead()
-        except (TmuxUnreachable, TmuxRefused):
-            return False
+        await self._outputs.drain(session_id, run, server)
 
     async def show_end(self, session_id: str, text: str) -> None:
         """Leaves the dead terminal to who looks at it, with a line that says what it was."""
         with contextlib.suppress(TmuxUnreachable, TmuxRefused):
             await self._terminal(session_id).run("set", "-g", "remain-on-exit-format", literal(text))
-        self._let_go_of_end(session_id)
+        self._outputs.let_go_of_end(session_id)
         with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
             async with asyncio.timeout(STATUS_DEADLINE):
                 await self._until_shown(session_id)
@@ -309,10 +208,6 @@ class LocalHost:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(server), signal.SIGCHLD)
             await asyncio.sleep(0.05)
-
-    def _let_go_of_end(self, session_id: str) -> None:
-        if (end := self._ends.pop(session_id, None)) is not None:
-            os.close(end)
 
     async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None:
         with contextlib.suppress(OSError):
@@ -342,21 +237,14 @@ class LocalHost:
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._launcher.close_gate(session_id)
-        self._let_go_of_end(session_id)
+        self._outputs.let_go_of_end(session_id)
         if at_once:
             await self._enclosure.kill(session_id)
         await self._enclosure.stop(session_id)
         await asyncio.to_thread(self._tidy, session_id)
 
-    def _take_out_ends(self, session_id: str) -> None:
-        for log in self._marked.pop(session_id, ()):
-            try:
-                take_out_end(log)
-            except OSError as error:
-                logger.error("%s keeps the mark of its end: %s", log, error.strerror)
-
     def _tidy(self, session_id: str) -> None:
-        self._take_out_ends(session_id)
+        self._outputs.take_out_ends(session_id)
         for log in self._store.directory(session_id).glob("runs/*/output.log"):
             give_back_reserved(log)
         self._layout.forget(session_id)
@@ -375,15 +263,3 @@ def _is_interactive_shell(session: Session) -> bool:
     name, *arguments = session.command
     flags_only = all(a.startswith("--") or (a.startswith("-") and "c" not in a) for a in arguments)
     return session.shell or (name.rpartition("/")[2] in _SHELLS and flags_only)
-
-
-def _for_memory(session: Session, end: End, server: Process, kills_before: int) -> End:
-    """The kernel kills for want of memory with the signal that anybody may send."""
-    if end.signal == "SIGKILL" and memory_kills(server) > kills_before:
-        return replace(end, out_of_memory=True, memory_limit=_limit(session))
-    return end
-
-
-def _limit(session: Session) -> str:
-    limit = session.limits.memory_max
-    return "" if limit is None else format_size(limit)

@@ -1,12 +1,18 @@
 #!/bin/sh
-# Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 where to say
-# that it is ready. Where a log.1 was dropped for that, log.dropped says so, and is empty. Beside what it says
-# that to stands a file "full" while there is no room. dd writes what it read at once, and
-# what it could not write is gone with it: so room for all that it may read is reserved in the log before it reads.
-# Until there is room, what comes waits in the terminal's own buffer.
+# Copies the terminal's output to the log: $1 the log, $2 the size at which it becomes log.1, $3 where to say that
+# it is ready, $4 a Python for the one who stands in while no process can be had. In the place of another, $5 is the
+# other's process, if it has still to bring what it read, and $6 what the log is to say of it. Where a log.1 was
+# dropped, log.dropped says so, and is empty. Beside $3 stands a file "full" while there is no room.
+#
+# dd writes what it read at once, and what it could not write is gone with it: so room for all that it may read is
+# reserved in the log before it reads. Until there is room, what comes waits in the terminal's own buffer.
 log=$1
 cap=$2
-full=${3%/*}/full
+ready=$3
+python=$4
+former=$5
+says=$6
+full=${ready%/*}/full
 # At first, for what prints little; twice as many each time that so many were filled.
 least=256
 few=120
@@ -23,6 +29,16 @@ export LC_ALL
 
 # Whatever ends the session must not end the log before the last line.
 trap '' TERM HUP INT
+# A process that is refused, at the session's own limit say, ends the shell.
+stand_in() {
+    trap '' TERM
+    exec "$python" -I -S "${0%/*}/spare_logger.py" "$log" "$cap" "$ready" "$python" "$says"
+}
+trap stand_in EXIT
+leave() {
+    trap - EXIT
+    exit "$1"
+}
 size() {
     wc -c <"$log" 2>/dev/null || echo 0
 }
@@ -101,7 +117,7 @@ end_without_room() {
     rm -f "$log.room"
     say "$to_the_end" || say "$to_the_end" .1
     give_back
-    exit 1
+    leave 1
 }
 # Until this is done, or the session ends.
 wait_to() {
@@ -160,6 +176,14 @@ copied() {
     bytes=${bytes%% *}
 }
 
+# Not for ever: on a full disk it may never end.
+wait_for_former() {
+    patience=50
+    while [ -n "$former" ] && kill -0 "$former" 2>/dev/null && [ "$patience" -gt 0 ]; do
+        sleep 0.1
+        patience=$((patience - 1))
+    done
+}
 # There is no moment at which the beginning is gone and nothing says so, nor the other way round.
 put_aside() {
     [ ! -e "$log.1" ] || mv -f "$log.1" "$log.dropped" || return
@@ -177,7 +201,12 @@ before=$(size)
 plan
 # Before anybody watches: to the kernel that is a change like what is printed.
 reserve
-printf 'log\n' >"$3"
+# Open for reading as well: whoever wanted to know may have gone.
+printf 'log\n' 1<>"$ready"
+wait_for_former
+[ -z "$says" ] || say "$says" || wait_to say_what_is_missing
+says=
+before=$(size)
 while :; do
     plan
     reserve || reserve_a_little || wait_to reserve_a_little
@@ -186,7 +215,7 @@ while :; do
         # The end of the input. Of the log that says nothing: somebody may have cut or deleted it.
         '0+0 records in'*)
             give_back
-            exit 0
+            leave 0
             ;;
         esac
         copied

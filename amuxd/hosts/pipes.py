@@ -8,7 +8,7 @@ LOOK_AGAIN = 0.5
 
 
 async def hear(fd: int, lines: list[str], count: int) -> None:
-    """Adds the first lines that are written into the pipe, each as it comes."""
+    """Adds the first lines that are written into the pipe, each as it comes, and once."""
     text = b""
     while len(lines) < count:
         # A look now and then as a net: a launch must not hang on one word that was not noticed.
@@ -17,7 +17,7 @@ async def hear(fd: int, lines: list[str], count: int) -> None:
                 await _readable(fd)
         with contextlib.suppress(BlockingIOError):
             *whole, text = (text + os.read(fd, 4096)).split(b"\n")
-            lines += [line.decode() for line in whole]
+            lines += [line for line in dict.fromkeys(map(bytes.decode, whole)) if line not in lines]
 
 
 async def _readable(fd: int) -> None:

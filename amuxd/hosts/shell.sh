@@ -3,6 +3,14 @@
 run=$1
 shell=$2
 line=$3
+new=$run/exit_status.new
+
+# amuxd is to read it, whatever the session's own umask is.
+own=$(umask)
+umask 077
+# As long as any code: what is written over it at the end needs no room, and no new file.
+printf '   \n' 2>/dev/null >"$new"
+umask "$own"
 
 trap 'exit 143' TERM
 trap : INT
@@ -16,8 +24,31 @@ while [ "$code" -gt 128 ] && kill -0 %% 2>/dev/null; do
     code=$?
 done
 set +m
-printf '%s\n' "$code" >"$run/exit_status.new"
-# The user's PATH need not lead to it.
-command -p mv -f "$run/exit_status.new" "$run/exit_status"
-trap - TERM INT
+
+# From here on nothing else may be taken for the end of the command, nor a process that is refused.
+trap 'exit "$code"' TERM EXIT
+umask 077
+at() {
+    command -p touch -m -d "$1" "$new"
+}
+write() {
+    # Read back: a disk may take less than it was given.
+    printf '%3d\n' "$code" 1<>"$new" && read -r written <"$new" && [ "$written" = "$code" ] || return
+    # When it ended, and not when there was room to say so; busybox knows whole seconds only.
+    [ -z "$ended" ] || at "$ended" || at "${ended%.*}" || return
+    # The user's PATH need not lead to it.
+    command -p mv -f "$new" "$run/exit_status"
+}
+ended=
+if ! write 2>/dev/null; then
+    ended=$(command -p date +@%s.%N)
+    printf '\r\n[amux: it exited with code %s, which cannot be written down; the shell opens when it is]\r\n' "$code"
+    until write 2>/dev/null; do
+        # Somebody may have taken it away.
+        [ -d "$run" ] || command -p mkdir "$run" 2>/dev/null
+        command -p sleep 1
+    done
+fi
+umask "$own"
+trap - TERM EXIT INT
 exec "$shell" -i

@@ -26,6 +26,13 @@ def environment_of(session: Session, runtime: Path) -> dict[str, str]:
 
 def check(session: Session, environment: dict[str, str]) -> None:
     """Refuses what cannot begin. tmux would start in the home directory where the right one is missing."""
+    try:
+        _check(session, environment)
+    except OSError as error:
+        raise LaunchRefused(f"{error.strerror}: {error.filename}") from error
+
+
+def _check(session: Session, environment: dict[str, str]) -> None:
     directory = session.directory
     if not Path(directory).exists():
         raise LaunchRefused(f"no such directory: {directory}")

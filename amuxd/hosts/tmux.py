@@ -9,12 +9,13 @@ from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import psutil
 
-from amuxd.processes import signal_name
+from amuxd.signal_names import signal_name
 from amuxd.threads import alone
 
 PANE = "%0"
@@ -172,7 +173,7 @@ def opening(directory: str, argv: Sequence[str], logger: Sequence[str], pid_file
     """The lines of the configuration that make the session; without it the server ends."""
     lines = [
         ["new-session", "-d", "-s", "main", *_SCREEN, "-c", unformatted(directory), "--", *argv],
-        _pipe(logger),
+        pipe_arguments(logger),
         ["run-shell", "echo #{pid} >" + unformatted(shlex.quote(str(pid_file)))],
         ["set", "-g", "exit-empty", "on"],
     ]
@@ -183,11 +184,11 @@ def respawn_arguments(directory: str, argv: Sequence[str], logger: Sequence[str]
     return [
         *("set", "-u", "-t", "main", "key-table", ";", "set", "-u", "-t", "main", "mouse", ";"),
         *("respawn-pane", "-k", "-t", PANE, "-c", unformatted(directory), "--", *argv),
-        *(";", "set", "-w", "-t", PANE, "remain-on-exit", "on", ";", *_pipe(logger)),
+        *(";", "set", "-w", "-t", PANE, "remain-on-exit", "on", ";", *pipe_arguments(logger)),
     ]
 
 
-def _pipe(logger: Sequence[str]) -> list[str]:
+def pipe_arguments(logger: Sequence[str]) -> list[str]:
     return ["pipe-pane", "-t", PANE, literal("exec " + shlex.join(logger))]
 
 
@@ -221,6 +222,11 @@ class Terminal:
     async def clients(self) -> int:
         return len(await self._verb("list-clients", "-F", "#{client_pid}"))
 
+    async def panes(self) -> int:
+        """In all windows; those that have ended and only show it count no more."""
+        dead = await self._verb("list-panes", "-a", "-F", "#{pane_dead}")
+        return sum(1 for pane in dead if pane.strip() == "0")
+
     async def capture(self, lines: int) -> str:
         # -J rejoins what the terminal's width broke.
         start = ["-S", f"-{lines}"] if lines else []
@@ -231,14 +237,21 @@ class Terminal:
         return "\n".join(kept[-lines:] if lines else kept)
 
     async def send(self, text: str, enter: bool) -> None:
+        typing = _typing.setdefault(self.socket, asyncio.Lock())
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await typing.acquire()
+        except TimeoutError:
+            raise TmuxUnreachable(_silence(DEADLINE)) from None
+        try:
+            await self._type(text, enter)
+        finally:
+            typing.release()
+
+    async def _type(self, text: str, enter: bool) -> None:
         # tmux takes 16 KiB of arguments; and a line break typed is Enter, where one pasted is a line break.
         if len(text.encode()) > 8000 or "\n" in text:
-            try:
-                await self.run("load-buffer", "-b", "amux", "-", text=text)
-            except TmuxUnanswered as error:
-                # That alone types nothing.
-                raise TmuxUnreachable(str(error)) from error
-            await self.run("paste-buffer", "-d", "-p", "-r", "-b", "amux", "-t", PANE)
+            await self._paste(text)
         elif text:
             await self._verb("send-keys", "-t", PANE, "-l", "--", text)
         if enter:
@@ -249,8 +262,23 @@ class Terminal:
                     raise
                 raise TmuxUnanswered(f"the text was, Enter perhaps not: {error}") from error
 
+    async def _paste(self, text: str) -> None:
+        # One that was given up may be there yet, and no other is to be typed in its place.
+        buffer = f"amux-{next(_pasted)}"
+        try:
+            await self.run("load-buffer", "-b", buffer, "-", text=text)
+        except TmuxUnanswered as error:
+            # That alone types nothing.
+            raise TmuxUnreachable(str(error)) from error
+        await self.run("paste-buffer", "-d", "-p", "-r", "-b", buffer, "-t", PANE)
+
     async def _verb(self, *arguments: str) -> list[str]:
         return await _through_libtmux(self.socket, arguments)
+
+
+# Of each terminal that is typed into: what one sends is there whole, Enter and all, before the next begins.
+_typing: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+_pasted = count()
 
 
 async def run(argv: Sequence[str], *, text: str | None = None, deadline: float = DEADLINE) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 from amuxd.bus.connection import Bus, BusError, Match, Signal, Subscription
 from amuxd.bus.values import Typed
 from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused, cgroups
-from amuxd.processes import signal_name
 from amuxd.records import Limits, Process, Session
+from amuxd.signal_names import signal_name
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,15 @@ class Units:
         if result != "done":
             seen = self._seen[unit]
             raise LaunchRefused(f"its terminal server did not start ({seen.result or result})")
+
+    async def inherited(self) -> dict[str, str]:
+        try:
+            [variables] = await self._bus.call(
+                SYSTEMD, PATH, PROPERTIES, "Get", "ss", (MANAGER, "Environment"), timeout=CALL_DEADLINE
+            )
+        except BusError as error:
+            raise LaunchRefused(f"systemd does not tell its environment: {error.message}") from error
+        return dict(variable.split("=", 1) for variable in variables)
 
     def not_enforced(self, limits: Limits, server: Process) -> list[str]:
         return cgroups.not_enforced(limits, server)

@@ -1,34 +1,47 @@
 """Files that git does not keep, brought along from where the caller works."""
 
-import contextlib
 import hashlib
+import logging
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from amuxd.git import git
 from amuxd.workspaces import standing
 
+logger = logging.getLogger(__name__)
 
-def bring(source: Path | None, target: Path, names: Sequence[str]) -> dict[str, str]:
+
+def bring(source: Path, target: Path, names: Sequence[str]) -> dict[str, str]:
     """Each file that was copied, and what was in it."""
     copied: dict[str, str] = {}
-    for name in names if source else ():
-        assert source is not None
+    for name in names:
         origin = source / name
+        if link := _link_on_way(source, origin if origin.is_dir() else origin.parent):
+            logger.warning("%s is not copied: %s is a link", origin, link)
+            continue
         for file in sorted(origin.rglob("*")) if origin.is_dir() else [origin]:
             relative = str(file.relative_to(source))
             place = target / relative
             # A link that leads nowhere is there as well, and would be written through.
             if not file.is_file() or os.path.lexists(place):
                 continue
+            if link := _link_on_way(target, place.parent):
+                logger.warning("%s is not copied: %s is a link", file, link)
+                continue
             _make_directories(source, target, place.parent)
             shutil.copy2(file, place)
             copied[relative] = _digest(place)
     return copied
+
+
+def _link_on_way(top: Path, directory: Path) -> Path | None:
+    """What leads out of there, to a directory that nobody named."""
+    below = directory.relative_to(top).parts
+    ways = (top.joinpath(*below[: count + 1]) for count in range(len(below)))
+    return next((way for way in ways if way.is_symlink()), None)
 
 
 def _make_directories(source: Path, target: Path, wanted: Path) -> None:
@@ -38,49 +51,29 @@ def _make_directories(source: Path, target: Path, wanted: Path) -> None:
         shutil.copymode(source / directory.relative_to(target), directory)
 
 
-class Changed(Exception):
-    """A copy is not what it was when somebody looked: it is work now."""
-
-
-@contextlib.contextmanager
-def aside(directory: Path, copied: dict[str, str]) -> Iterator[None]:
-    """Takes them away for good, unless something goes wrong: then they are where they were."""
-    present = [name for name in copied if (directory / name).is_file()]
-    if not present:
-        yield
-        return
-    scratch = Path(tempfile.mkdtemp(prefix=".amux-", dir=directory.parent))
-    moved: dict[str, Path] = {}
-    try:
-        for number, name in enumerate(present):
-            (directory / name).rename(scratch / str(number))
-            moved[name] = scratch / str(number)
-            if _digest(moved[name]) != copied[name]:
-                raise Changed(f"{name} has just been changed")
-        yield
-    except BaseException:
-        for name, place in moved.items():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            place.rename(directory / name)
-        scratch.rmdir()
-        raise
-    shutil.rmtree(scratch)
-
-
 def untracked(directory: Path, copied: dict[str, str]) -> dict[str, str]:
     """Without those that were committed here, which are git's to look at."""
     tracked = set(git(directory, "ls-files", "-z").split("\0")) if copied else set()
     return {name: digest for name, digest in copied.items() if name not in tracked}
 
 
-def without(directory: Path, files: standing.Files, copied: dict[str, str]) -> standing.Files:
-    changed = [name for name, digest in copied.items() if _digest(directory / name) not in (digest, "")]
+def without(
+    directory: Path, sources: Sequence[Path], files: standing.Files, copied: dict[str, str]
+) -> standing.Files:
+    """What is nobody's work: a copy that is as it was, of a file that is still there."""
+    changed = [name for name, digest in copied.items() if _is_work(directory, sources, name, digest)]
     same = set(copied) - set(changed)
     untracked = [name for name in files.untracked if not _only_copies(directory, name, same)]
-    # One that git ignores, and that was changed here, is work as well.
+    # One that git ignores, and that was changed here or is the last there is, is work as well.
     untracked += [name for name in changed if name not in untracked]
     ignored = [name for name in files.ignored if name not in copied]
-    return replace(files, untracked=untracked, ignored=ignored)
+    directories = [name for name in files.ignored_directories if not _only_copies(directory, name, same)]
+    return replace(files, untracked=untracked, ignored=ignored, ignored_directories=directories)
+
+
+def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -> bool:
+    present = _digest(directory / name)
+    return bool(present) and (present != digest or not any((source / name).is_file() for source in sources))
 
 
 def _only_copies(directory: Path, name: str, same: set[str]) -> bool:

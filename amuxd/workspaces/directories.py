@@ -2,18 +2,23 @@
 
 import asyncio
 import contextlib
+import ctypes
+import errno
+import logging
 import os
+import re
 import select
 import stat
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from amuxd import inotify
 from amuxd.inotify import Inotify
-from amuxd.threads import alone
+from amuxd.threads import alone, is_asked, one_at_a_time
 
 Result = TypeVar("Result")
 
@@ -23,6 +28,17 @@ _ITSELF = inotify.DELETE_SELF | inotify.MOVE_SELF
 # Containers come with many mounts at once.
 _MOUNTS_SETTLE = 0.01
 PATIENCE = 5.0
+logger = logging.getLogger(__name__)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_AT_FDCWD = -100
+_STATX_SIZE = 256
+_STATX_MNT_ID = 0x1000
+_STATX_MNT_ID_AT = 144
+
+_ESCAPED = re.compile(r"\\(\d{3})")
+# What answers at all answers by then, and be it a hundred of them.
+_TOGETHER = 0.1
 
 
 class Presence(StrEnum):
@@ -31,15 +47,49 @@ class Presence(StrEnum):
     UNKNOWN = "unknown"
 
 
-Identity = tuple[int, int]
+class Identity(NamedTuple):
+    device: int
+    inode: int
+    mount: int
 
 
 def identify(directory: str) -> Identity | None:
     try:
         status = os.stat(directory)  # noqa: PTH116
+        return Identity(status.st_dev, status.st_ino, _mount_of(directory))
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+
+
+def _mount_of(path: Path | str) -> int:
+    """Asked without opening it, which would keep others from unmounting it. 0: the kernel does not tell."""
+    told = ctypes.create_string_buffer(_STATX_SIZE)
+    if _libc.statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID, told) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    (mask,), (mount,) = struct.unpack_from("=I", told), struct.unpack_from("=Q", told, _STATX_MNT_ID_AT)
+    return int(mount) if mask & _STATX_MNT_ID else 0
+
+
+def _is_covered(directory: str, known: Identity) -> bool:
+    """By another file system, while the one that it is in is mounted as before: it may well come back."""
+    return _mount_on_way(directory) != known.mount and known.mount in _mounts_above(directory)
+
+
+def _mount_on_way(directory: str) -> int:
+    for place in (Path(directory), *Path(directory).parents):
+        with contextlib.suppress(OSError):
+            return _mount_of(place)
+    return 0
+
+
+def _mounts_above(directory: str) -> set[int]:
+    found = set()
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        number, _, _, _, point = line.split(" ")[:5]
+        if Path(directory).is_relative_to(_ESCAPED.sub(lambda told: chr(int(told[1], 8)), point)):
+            found.add(int(number))
+    return found
 
 
 def look(directory: str, known: Identity | None) -> Presence:
@@ -47,30 +97,51 @@ def look(directory: str, known: Identity | None) -> Presence:
     try:
         status = os.stat(directory)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
-        return Presence.GONE
+        return _not_there(directory, known)
     except OSError:
         return Presence.UNKNOWN
     if not stat.S_ISDIR(status.st_mode):
         return Presence.GONE
-    # Another directory in its place: the one that the sessions work in is not there any more.
-    return Presence.GONE if known not in (None, (status.st_dev, status.st_ino)) else Presence.PRESENT
+    if known is not None and known[:2] != (status.st_dev, status.st_ino):
+        # Another directory in its place: the one that the sessions work in is not there any more.
+        return _not_there(directory, known)
+    return Presence.PRESENT
 
 
-_asked: dict[tuple[str, Identity | None], asyncio.Future[Presence]] = {}
+def _not_there(directory: str, known: Identity | None) -> Presence:
+    return Presence.UNKNOWN if known is not None and _is_covered(directory, known) else Presence.GONE
 
 
-async def look_in_time(directory: str, known: Identity | None, patience: float = PATIENCE) -> Presence:
-    """A file system that does not answer holds up one thread of its own, however often it is asked."""
-    key = directory, known
-    answer = _asked.get(key)
-    if answer is None:
-        answer = _asked[key] = asyncio.ensure_future(alone(partial(look, directory, known)))
-        answer.add_done_callback(lambda _: _asked.pop(key, None))
+async def ask(directory: str, question: Callable[..., Result], *about: object) -> Result:
+    """Raises TimeoutError where the file system does not answer."""
+    return await one_at_a_time(directory, partial(question, directory, *about), PATIENCE)
+
+
+async def look_in_time(directory: str, known: Identity | None) -> Presence:
     try:
-        async with asyncio.timeout(patience):
-            return await asyncio.shield(answer)
+        return await ask(directory, look, known)
     except TimeoutError:
         return Presence.UNKNOWN
+
+
+async def look_at_all(looked_at: Sequence[str]) -> list[Presence]:
+    """One thread looks at all; at what holds it up, and at all behind that, each a thread of its own."""
+    found: dict[str, Presence] = {}
+    # Nobody waits a second time for what hangs already.
+    likely = [place for place in dict.fromkeys(looked_at) if not is_asked(place)]
+
+    def look_at_each() -> None:
+        for place in likely:
+            found[place] = look(place, None)
+
+    with contextlib.suppress(TimeoutError):
+        await alone(look_at_each, _TOGETHER)
+    known = dict(found)
+
+    async def presence(place: str) -> Presence:
+        return known[place] if place in known else await look_in_time(place, None)
+
+    return await asyncio.gather(*(presence(place) for place in looked_at))
 
 
 class Directories:
@@ -85,11 +156,11 @@ class Directories:
         # Those that are over, while a thread sets some that may be the same.
         self._beginning = 0
         self._ended: set[int] = set()
-        self._unanswered: set[str] = set()
         self._mounts_fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._mounts = select.epoll()
         self._mounts.register(self._mounts_fd, select.EPOLLPRI | select.EPOLLERR)
         self._loop.add_reader(self._mounts.fileno(), self._mounts_changed)
+        self._reported = False
         self._settling: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -104,21 +175,13 @@ class Directories:
     def __contains__(self, directory: str) -> bool:
         return directory in self._watches
 
-    async def look(self, directory: str, known: Identity | None) -> Presence:
-        try:
-            return await self._ask(directory, partial(look, directory, known))
-        except TimeoutError:
-            return Presence.UNKNOWN
-
     async def watch(self, directory: str) -> Identity | None:
         """Which one is watched now, if it is there; TimeoutError where its file system does not answer."""
         self._beginning += 1
         try:
             while True:
                 # First: what comes in its place while the watches are set is another one.
-                known, watches = await self._ask(
-                    directory, lambda: (identify(directory), self._begin(directory))
-                )
+                known, watches = await ask(directory, self._identify_and_begin)
                 if not self._ended & set(watches):
                     break
         finally:
@@ -130,19 +193,8 @@ class Directories:
             self._watched.setdefault(watch, {})[directory] = name
         return known
 
-    async def _ask(self, directory: str, work: Callable[[], Result]) -> Result:
-        """While it does not answer one thread waits for it, and no more."""
-        if directory in self._unanswered:
-            raise TimeoutError
-        self._unanswered.add(directory)
-
-        def answer() -> Result:
-            try:
-                return work()
-            finally:
-                self._unanswered.discard(directory)
-
-        return await alone(answer, PATIENCE)
+    def _identify_and_begin(self, directory: str) -> tuple[Identity | None, dict[int, str]]:
+        return identify(directory), self._begin(directory)
 
     def _begin(self, directory: str) -> dict[int, str]:
         """In a thread. The watches, and the name that each is for: none is the directory's own."""
@@ -152,15 +204,27 @@ class Directories:
         missing = path.name
         for ancestor in (path, *path.parents):
             mask = _ITSELF | (_IN_PARENT if ancestor != path and missing else 0)
-            # One that cannot be watched cannot be helped: the others, and the look at each start, remain.
-            with contextlib.suppress(OSError):
+            try:
                 watch = self._inotify.add(ancestor, mask | inotify.ONLYDIR | inotify.MASK_ADD)
                 watches[watch] = missing if ancestor != path else ""
                 if ancestor != path:
                     missing = ""
-                continue
-            missing = ancestor.name
+            except OSError as error:
+                self._report(ancestor, error)
+                missing = ancestor.name
         return watches
+
+    def _report(self, place: Path, error: OSError) -> None:
+        """The others, and the look from time to time, remain."""
+        # What is not there, or nobody may look into, is an everyday matter.
+        is_ordinary = isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError))
+        if not is_ordinary and not self._reported:
+            self._reported = True
+            hint = "; sysctl fs.inotify.max_user_watches allows more" if error.errno == errno.ENOSPC else ""
+            logger.warning(
+                "directories that go may be noticed late, for %s cannot be watched: %s%s",
+                *(place, error.strerror, hint),
+            )
 
     def forget(self, directory: str) -> None:
         for watch in self._watches.pop(directory, ()):

@@ -4,8 +4,9 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from amuxd.git import STRICTLY, GitFailed, git
@@ -13,6 +14,10 @@ from amuxd.git import STRICTLY, GitFailed, git
 _GITLINK = "160000"
 _ID = re.compile(r"[0-9a-f]{40,64}")
 _MOUNTS = Path("/proc/self/mountinfo")
+# A fetch makes those of remotes, and only what is pushed or merged there is in them.
+_REFS_OF_ITS_OWN = ("--exclude=refs/remotes/*", "--all")
+
+Ask = Callable[..., str]
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,49 @@ def changed_unseen(directory: Path, index: Index, environment: Mapping[str, str]
     return sorted(set(present) & set(changed.split("\0")))
 
 
-def repositories_below(top: Path) -> Iterator[Path]:
-    """Repositories and worktrees, bare ones too; what is in those is their own."""
-    for at, directories, names in os.walk(top):
-        is_bare = "HEAD" in names and {"objects", "refs"} <= set(directories)
-        if ".git" in directories or ".git" in names or is_bare:
-            directories.clear()
-            yield Path(at)
+def repositories_below(top: Path, submodules: Collection[str] = ()) -> Iterator[Path]:
+    """Repositories and worktrees, bare ones too; what is in those, and in its submodules, is their own."""
+    own = {str(top / name) for name in submodules}
+    for at, directories, names in os.walk(top, onerror=_not_looked_into):
+        has_git = ".git" in directories or ".git" in names
+        if at == str(top) and has_git:
+            directories[:] = [name for name in directories if name != ".git"]
+        elif has_git or ("HEAD" in names and {"objects", "refs"} <= set(directories)):
+            if has_git and at in own:
+                directories.clear()
+            elif has_git or not _is_tracked(top, Path(at, "HEAD")):
+                directories.clear()
+                yield Path(at)
+
+
+def _not_looked_into(error: OSError) -> None:
+    # What is deleted meanwhile is no work any more.
+    if not isinstance(error, FileNotFoundError):
+        raise GitFailed([], -1, f"{error.filename} cannot be looked into: {error.strerror}")
+
+
+def _is_tracked(directory: Path, file: Path) -> bool:
+    """Then git tells of what is beside it as of other files."""
+    return bool(git(directory, "ls-files", "-z", "--", f":(literal){file.relative_to(directory)}"))
+
+
+def entries_with_files(directory: Path) -> list[str]:
+    """A directory as git writes it, with a slash."""
+    found = []
+    for entry in sorted(directory.iterdir()):
+        if entry.is_symlink() or not entry.is_dir():
+            found.append(entry.name)
+        elif holds_files(entry):
+            found.append(f"{entry.name}/")
+    return found
+
+
+def holds_files(directory: Path) -> bool:
+    return any(
+        # A link to a directory is counted among the directories.
+        files or any(os.path.islink(os.path.join(at, name)) for name in directories)  # noqa: PTH114, PTH118
+        for at, directories, files in os.walk(directory, onerror=_not_looked_into)
+    )
 
 
 def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
@@ -67,41 +108,56 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
         # The worktree of another repository, or a submodule of one.
         return False
     try:
+        own = Path(git(repository, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
         if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
-            words = ["status", "--porcelain", "--ignore-submodules=none"]
+            # Whatever the user has configured to be shown.
+            words = ["status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"]
             changed = git(repository, *words, environment={**environment, **STRICTLY})
             unseen = changed_unseen(repository, index_of(repository), environment)
-            if changed or unseen or any(repositories_below_its_own(repository)):
+            if changed or unseen or any(repositories_below(repository)):
                 return False
-        return commits_of_its_own(repository) == 0 and not _abandoned(repository)
+        has_more = any((own / name).is_dir() for name in ("modules", "worktrees"))
+        return not has_more and commits_of_its_own(own) == 0 and not abandoned(own)
     except GitFailed:
         return False
 
 
-def commits_of_its_own(repository: Path) -> int:
+def asked(own: Path, *arguments: str, input: str | None = None) -> str:
+    """What git says of that git directory, though the files that belong to it are not there any more."""
+    alone = {"GIT_DIR": str(own), "GIT_WORK_TREE": str(own)}
+    return git(own, *arguments, input=input, environment=alone)
+
+
+def commits_of_its_own(own: Path) -> int:
     """What its refs lead to, and none that are of a remote; who made a tag is not written in it."""
-    tips = ["HEAD", "--branches", "--tags", "--glob=refs/stash"]
-    asked = "".join(f"^{commit}\n" for commit in _brought(repository))
-    return int(git(repository, "rev-list", "--count", *tips, "--not", "--remotes", "--stdin", input=asked))
+    return len(_not_brought(own, []))
 
 
-def _abandoned(repository: Path) -> list[str]:
+def all_of_its_own(own: Path) -> list[str]:
+    """With what only its reflogs lead to."""
+    return _not_brought(own, abandoned(own))
+
+
+def _not_brought(own: Path, more: Sequence[str]) -> list[str]:
+    given = "".join([*(f"{commit}\n" for commit in more), *(f"^{commit}\n" for commit in _brought(own))])
+    return asked(own, "rev-list", *_REFS_OF_ITS_OWN, "--not", "--remotes", "--stdin", input=given).split()
+
+
+def abandoned(own: Path) -> list[str]:
     """Commits that only a reflog has; those that its remote itself has abandoned are nobody's work."""
-    logged = logged_anywhere(repository)
-    published = git(repository, "rev-list", "-g", "--remotes").split()
-    elsewhere = [*published, *_brought(repository)]
-    return known_by(repository, logged, "--remotes", *dict.fromkeys(elsewhere))
+    published = asked(own, "rev-list", "-g", "--remotes").split()
+    elsewhere = dict.fromkeys([*published, *_brought(own)])
+    return known_by(partial(asked, own), logged_anywhere(own), "--remotes", *elsewhere)
 
 
-def _brought(repository: Path) -> list[str]:
+def _brought(own: Path) -> list[str]:
     """Commits that came from elsewhere, though no branch of a remote leads to them, as to many a release."""
-    own = Path(git(repository, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
     # Where a shallow clone ends, and the tags that came with the clone.
     named = [own / "shallow"]
     if _is_as_cloned(own):
         named.append(own / "packed-refs")
     words = [line.lstrip("^").split()[:1] for file in named if file.is_file() for line in _lines(file)]
-    return _present(repository, [word for found in words for word in found if _ID.fullmatch(word)])
+    return _present(partial(asked, own), [word for found in words for word in found if _ID.fullmatch(word)])
 
 
 def _is_as_cloned(git_directory: Path) -> bool:
@@ -120,17 +176,11 @@ def _lines(file: Path) -> list[str]:
     return file.read_text(errors="replace").splitlines()
 
 
-def _present(repository: Path | str, commits: Sequence[str]) -> list[str]:
+def _present(ask: Ask, commits: Sequence[str]) -> list[str]:
     """Without those that git has cleared away."""
-    asked = "".join(f"{commit}\n" for commit in commits)
-    told = git(repository, "cat-file", "--batch-check=%(objectname) %(objecttype)", input=asked)
+    given = "".join(f"{commit}\n" for commit in commits)
+    told = ask("cat-file", "--batch-check=%(objectname) %(objecttype)", input=given)
     return [line.split()[0] for line in told.splitlines() if line.endswith((" commit", " tag"))]
-
-
-def repositories_below_its_own(repository: Path) -> Iterator[Path]:
-    for entry in repository.iterdir():
-        if entry.is_dir() and not entry.is_symlink() and entry.name != ".git":
-            yield from repositories_below(entry)
 
 
 def mounts_below(directory: Path) -> Iterator[Path]:
@@ -141,33 +191,43 @@ def mounts_below(directory: Path) -> Iterator[Path]:
             yield place
 
 
-def tips_of_its_own(directory: Path) -> list[str]:
+def tips_of_its_own(own: Path) -> list[str]:
     """Commits that refs of this one worktree lead to."""
     names = ["refs/worktree", "refs/bisect", "refs/rewritten"]
-    return git(directory, "for-each-ref", "--format=%(objectname)", *names).split()
+    return asked(own, "for-each-ref", "--format=%(objectname)", *names).split()
 
 
-def logged(directory: Path | str, ref: str) -> list[str]:
+def logged_of_its_own(own: Path) -> list[str]:
+    """The commits that the reflogs of this one worktree name."""
+    logs = [file for file in (own / "logs").rglob("*") if file.is_file()]
+    return [
+        commit
+        for log in sorted(logs)
+        for commit in logged(partial(asked, own), str(log.relative_to(own / "logs")))
+    ]
+
+
+def logged(ask: Ask, ref: str) -> list[str]:
     """The commits that its reflog names, the latest first."""
     try:
-        return git(directory, "rev-list", "-g", ref, "--").split()
+        return ask("rev-list", "-g", ref, "--").split()
     except GitFailed:
         # A branch without a commit has none for git, whatever was done before it was begun.
-        where = git(directory, "rev-parse", "--path-format=absolute", "--git-path", f"logs/{ref}")
+        where = ask("rev-parse", "--path-format=absolute", "--git-path", f"logs/{ref}")
         log = Path(where.removesuffix("\n"))
         commits = [line.split(" ", 2)[1] for line in _lines(log)] if log.is_file() else []
-        return _present(directory, commits[::-1])
+        return _present(ask, commits[::-1])
 
 
-def logged_anywhere(repository: Path) -> list[str]:
+def logged_anywhere(own: Path) -> list[str]:
     # Where no reflog is left, git asks for an input at least.
-    return git(repository, "rev-list", "--no-walk", "--reflog", "--stdin", input="").split()
+    return asked(own, "rev-list", "--no-walk", "--reflog", "--stdin", input="").split()
 
 
-def known_by(repository: Path | str, tips: Sequence[str], *elsewhere: str) -> list[str]:
+def known_by(ask: Ask, tips: Sequence[str], *elsewhere: str) -> list[str]:
     """Those of the tips that nothing else leads to."""
     if not tips:
         return []
-    asked = "".join(f"{tip}\n" for tip in tips)
-    nowhere = set(git(repository, "rev-list", "--stdin", "--not", *elsewhere, input=asked).split())
+    given = "".join(f"{tip}\n" for tip in tips)
+    nowhere = set(ask("rev-list", "--stdin", "--not", *elsewhere, input=given).split())
     return [tip for tip in dict.fromkeys(tips) if tip in nowhere]

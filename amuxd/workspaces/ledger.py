@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UnreadableWorkspace:
-    """Left exactly as it is: an amuxd that can read it may come."""
+    """Left exactly as it is: an amuxd that can read it may come. Or one of which nobody knows yet how far its
+    making came when amuxd ended."""
 
     id: str
     why: str
@@ -30,6 +31,14 @@ class UnreadableWorkspace:
     directory: str = ""
     repository: str = ""
     branch: str = ""
+    problem: str = "not readable"
+    # Of which a sentence can be made.
+    state: str = "cannot be read"
+
+
+def unfinished(workspace: Workspace, why: str) -> UnreadableWorkspace:
+    about = workspace.directory, workspace.repository, workspace.branch
+    return UnreadableWorkspace(workspace.id, why, workspace.name, *about, "being made", "is not made yet")
 
 
 _TOLD = re.compile(r'"(name|directory|repository|branch)":\s*("(?:[^"\\]|\\.)*")')
@@ -41,6 +50,8 @@ class Ledger:
         self._allowed = paths.ensure_private(root) / "allowed.json"
         self._store = store
         self.set_aside = store.set_aside
+        # What is known of a session whose files are gone or, for the reason that is given, not readable.
+        self.seen_of: Callable[[str, str], RunState | None] = _not_seen
         self._boot_id = boot_id
         self._me = processes.identify(os.getpid())
         self._allowed_commands: dict[str, list[str]] = {}
@@ -119,6 +130,13 @@ class Ledger:
             self._write(before, after)
             return after
 
+    def moved(self, workspace_id: str, directory: str) -> Workspace:
+        with files.locked(self._directory), files.disk_errors("be written down"):
+            before = files.read(Workspace, self._path(workspace_id))
+            after = replace(before, directory=directory)
+            self._write(before, after)
+            return after
+
     def _write(self, before: Workspace, after: Workspace) -> None:
         if after != before:
             files.replace(self._path(after.id), to_text(after))
@@ -128,12 +146,14 @@ class Ledger:
 
     def _state_of(self, session_id: str) -> RunState | None:
         path = self._store.directory(session_id) / "state.json"
-        if not session_id or not path.exists():
+        if not session_id:
             return None
+        if not path.exists():
+            return self.seen_of(session_id, "")
         try:
             return files.read(RunState, path)
         except NotReadable as error:
-            raise slots.NotKnown(str(error)) from error
+            return self.seen_of(session_id, str(error))
 
     def _is_taking(self, place: Place) -> bool:
         if place.taker == self._me:
@@ -154,6 +174,12 @@ class Ledger:
 
     def _read_allowed(self) -> Allowed:
         return files.read(Allowed, self._allowed) if self._allowed.exists() else Allowed()
+
+
+def _not_seen(_: str, why_unreadable: str) -> RunState | None:
+    if why_unreadable:
+        raise slots.NotKnown(why_unreadable)
+    return None
 
 
 def _unreadable(path: Path, why: str) -> UnreadableWorkspace:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from amuxd import processes
 from amuxd.errors import (
     AmuxError,
     Internal,
@@ -18,22 +19,25 @@ from amuxd.errors import (
     InvalidTransition,
     LaunchFailed,
     NoSuchWorkspace,
+    WorkspaceBusy,
     WorkspaceDirty,
 )
 from amuxd.files import StoreError
-from amuxd.git import INHERITED, GitFailed
+from amuxd.git import INHERITED, GitFailed, without_own
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.states import LIVE, Liveness, State
 from amuxd.supervisor import RETRY_PAUSE, now
 from amuxd.threads import alone
-from amuxd.workspaces import directories, worktrees
+from amuxd.workspaces import aside, directories, worktrees
 from amuxd.workspaces.directories import Presence
-from amuxd.workspaces.orphans import depends, orphan
+from amuxd.workspaces.orphans import depends, end_wait, orphan
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.worktrees import Removed, Wish
 
+_LONGEST_PAUSE = 60.0
+_BEING_PUT_BACK = "was being removed when amuxd ended, and is just being put back"
 _CAN_BE_ENDED = {State.RUNNING, State.STALE}
 
 logger = logging.getLogger(__name__)
@@ -78,7 +82,7 @@ class Maker:
                 search_path=asked.environment.get("PATH", ""),
             )
             if asked.path:
-                made = await _given_in_time(bare, asked.path)
+                made = replace(bare, directory=await _given(asked.path))
                 with self._workspaces.promised_directory(made):
                     await self._workspaces.write(made)
                     self._workspaces.know(made)
@@ -87,7 +91,8 @@ class Maker:
 
     async def _worktree(self, bare: Workspace, asked: Asked) -> Workspace:
         settings = self._runs.settings.workspaces
-        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, asked.environment, asked.umask)
+        environment = without_own(asked.environment)
+        wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, environment, asked.umask)
         repository = await self._work(worktrees.common_directory, asked.repository)
         async with self._one_at_a_time(repository):
             planned = await self._work(worktrees.planned, bare, wish, settings.directory, repository)
@@ -107,37 +112,105 @@ class Maker:
 
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
-        try:
-            while not await self._try_to_recover(unfinished):
-                logger.warning("workspace %s, which was being made, is out of reach", unfinished.name)
-                await asyncio.sleep(RETRY_PAUSE)
-        except Internal as error:
-            # The next amuxd tries again; this one has sessions to look after.
-            logger.error("%s", error)
-        finally:
-            self._workspaces.let_go(unfinished)
+        pause = RETRY_PAUSE
+        while True:
+            # Who removes it waits for that, or it is done.
+            async with self._workspaces.turn(unfinished.id):
+                if unfinished.id not in self._workspaces.not_readable:
+                    return
+                if not (why := await self._try_to_recover(unfinished)):
+                    return
+                self._workspaces.is_unfinished(unfinished, why)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _try_to_recover(self, unfinished: Workspace) -> bool:
-        """False where a place that it needs does not answer: what became of it is not known."""
+    async def _try_to_recover(self, unfinished: Workspace) -> str:
+        """Why what became of it is not known; where it is, it is a workspace, or nothing of it is left."""
         if not await _answers(unfinished):
-            return False
+            return "its directory or its repository is out of reach"
         try:
             if await self._recovered(unfinished):
                 made = replace(unfinished, being_made=False)
                 await self._workspaces.write(made)
                 self._workspaces.know(made)
-                return True
+                return ""
         except (AmuxError, GitFailed, OSError) as error:
-            if not await _answers(unfinished):
-                return False
-            logger.error("what was made of workspace %s stays: %s", unfinished.name, error)
-        await self._workspaces.forget(unfinished)
-        return True
+            if not await _is_gone(unfinished):
+                return str(error)
+        try:
+            await self._workspaces.forget(unfinished)
+        except Internal as error:
+            return str(error)
+        return ""
 
     async def _recovered(self, unfinished: Workspace) -> bool:
         repository = await self._work(worktrees.common_directory, unfinished.repository)
         async with self._one_at_a_time(repository):
             return await self._work(worktrees.recovered, unfinished)
+
+    async def recover_removals(self) -> None:
+        """amuxd ended while it removed some: these are where they were, or deleted."""
+        removable: dict[str, list[Workspace]] = {}
+        for workspace in self._workspaces:
+            if workspace.repository:
+                removable.setdefault(str(Path(workspace.directory).parent), []).append(workspace)
+        await asyncio.gather(*(self._recover_removals_in(*each, RETRY_PAUSE) for each in removable.items()))
+
+    async def _recover_removals_in(self, parent: str, removable: list[Workspace], pause: float) -> None:
+        seen = await self._seen_in(parent, removable)
+        if unseen := [workspace for workspace in removable if workspace.id not in seen]:
+            self._supervisor.spawn(self._recover_removals_later(parent, unseen, pause))
+        # All at once: each is closed from now on, however long the others take.
+        left = [workspace for workspace in removable if seen.get(workspace.id)]
+        await asyncio.gather(*(self._recover_removal(workspace) for workspace in left))
+
+    async def _recover_removals_later(self, parent: str, unseen: list[Workspace], pause: float) -> None:
+        """Those that are neither here nor there may be on a file system that is mounted later."""
+        await asyncio.sleep(pause)
+        if known := [workspace for workspace in unseen if self._workspaces.get(workspace.id)]:
+            await self._recover_removals_in(parent, known, min(2 * pause, _LONGEST_PAUSE))
+
+    async def _seen_in(self, parent: str, removable: list[Workspace]) -> dict[str, bool]:
+        pause, said = RETRY_PAUSE, ""
+        while True:
+            try:
+                return await directories.ask(parent, aside.seen_in, removable)
+            except OSError as error:
+                why = error.strerror or "it does not answer"
+            if why != said:
+                logger.warning("whether %s has more than can be seen is not known: %s", parent, why)
+            said = why
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _recover_removal(self, workspace: Workspace) -> None:
+        # Whoever removes it at this moment does that first.
+        with contextlib.suppress(WorkspaceBusy):
+            async with self._workspaces.closed(workspace, _BEING_PUT_BACK) as closing:
+                pause, said = RETRY_PAUSE, ""
+                while why := await _why_not_put_back(workspace):
+                    if why != said:
+                        logger.error("%s", why)
+                    said = why
+                    if await directories.look_in_time(workspace.directory, None) is Presence.PRESENT:
+                        # Somebody has made it anew, and works in that.
+                        return
+                    closing.why = f"was being removed when amuxd ended, and is not back yet: {why}"
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def resolve_paths(self) -> None:
+        """An amuxd before this one wrote down what leads to a worktree, and git lists what that leads to."""
+        await asyncio.gather(*(self._resolve_path(w) for w in self._workspaces if w.repository))
+
+    async def _resolve_path(self, workspace: Workspace) -> None:
+        directory = Path(workspace.directory)
+        real = str(Path(await _real_in_time(str(directory.parent)), directory.name))
+        if real != workspace.directory:
+            try:
+                await self._workspaces.write_directory(workspace, real)
+            except StoreError as error:
+                logger.error("workspace %s keeps the path of a link: %s", workspace.name, error)
 
     def _one_at_a_time(self, repository: Path) -> asyncio.Lock:
         """git itself takes one worktree after the other in a repository."""
@@ -147,29 +220,40 @@ class Maker:
         async with self._workspaces.closed(workspace):
             if self._workspaces.get(workspace.id) is None:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
-            live = self._refuse_used(workspace, force)
+            live = await self._refuse_used(workspace, force)
             is_in_reach = await self._is_in_reach(workspace, force)
             if live and workspace.repository and is_in_reach:
                 # Nothing is ended for a removal that is refused then.
-                await self._work(worktrees.would_lose, workspace, force, with_ignored)
-            stopped = _what_stops(live)
+                await self._work(worktrees.keep_ahead, workspace, force, with_ignored)
+            stopped = self._what_stops(live)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
             if not is_in_reach:
                 removed = Removed([], [f"{workspace.directory}, which is out of reach"])
             elif workspace.repository:
-                removed = await self._work(worktrees.remove, workspace, force, with_ignored)
+                removed = await self._removed(workspace, force, with_ignored)
                 if not await self._work(os.path.lexists, workspace.directory):
+                    self._workspaces.was_taken_away(workspace)
                     for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
-                        entry.workspace_exists = False
                         await orphan(self._runs, entry, workspace.directory)
+            waiting = self._workspaces.waiting_in(workspace.id)
             await self._workspaces.forget(workspace)
+            for entry in waiting:
+                await end_wait(self._runs, entry)
             return Removed([*stopped, *removed.lost], list(dict.fromkeys(removed.kept)))
+
+    async def _removed(self, workspace: Workspace, force: bool, with_ignored: bool) -> Removed:
+        # Each of two that go at once would count on the other to have a commit as well.
+        async with self._one_at_a_time(await self._work(_common_directory, workspace.repository)):
+            removed = await self._work(worktrees.take_away, workspace, force, with_ignored)
+        # Deleting may take long: amuxd ends meanwhile, and the next one goes on with it.
+        left = await alone(partial(aside.delete, workspace))
+        return replace(removed, kept=[*removed.kept, *left])
 
     async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
         """What remove() would throw away, or what it would raise."""
-        stopped = _what_stops(self._refuse_used(workspace, force))
+        stopped = self._what_stops(await self._refuse_used(workspace, force))
         if not await self._is_in_reach(workspace, force) or not workspace.repository:
             return stopped
         return stopped + await self._work(worktrees.would_lose, workspace, force, with_ignored)
@@ -179,33 +263,61 @@ class Maker:
         if not workspace.repository:
             return True
         directory = workspace.directory
-        if await directories.look_in_time(directory, None) is not Presence.UNKNOWN:
+        presence = await directories.look_in_time(directory, None)
+        if presence is Presence.PRESENT and not force:
+            await self._work(worktrees.refuse_unlisted, workspace)
+        if presence is not Presence.UNKNOWN:
             return True
         if not force:
             raise WorkspaceDirty(f"nobody can tell what is in {workspace.name}: {directory} is out of reach")
         return False
 
-    def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
+    async def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
         """Those who are at work in it, and can be ended."""
-        self._refuse_unreadable(workspace)
-        self._refuse_others(workspace)
-        live = [entry for entry in self._workspaces.sessions_in(workspace.id) if is_at_work(entry)]
+        is_within = await self._what_lies_in(workspace)
+        self._refuse_unreadable(workspace, is_within)
+        self._refuse_others(workspace, is_within)
+        live = [entry for entry in self._workspaces.sessions_in(workspace.id) if self._is_at_work(entry)]
         if live and not force:
-            raise WorkspaceDirty(f"{workspace.name} has live sessions: {_named(live)}")
+            raise WorkspaceDirty(f"{workspace.name} has live sessions: {self._named(live)}")
         for entry in live:
-            if entry.state.state not in _CAN_BE_ENDED:
-                raise _cannot_be_ended(entry)
+            if not self._can_be_ended(entry):
+                raise self._cannot_be_ended(entry)
         return live
 
-    def _refuse_unreadable(self, workspace: Workspace) -> None:
+    async def _what_lies_in(self, workspace: Workspace) -> Callable[[str], bool]:
+        """Tells of a directory whether it goes with the worktree, whatever links lead to it."""
+        if not workspace.repository:
+            return lambda _: False
+        registry = self._supervisor.registry
+        places = {other.directory for other in self._workspaces}
+        places |= {entry.session.directory for entry in registry if self._is_at_work(entry)}
+        places |= {unread.session.directory for unread in registry.not_readable.values() if unread.session}
+        asked = list(places | {workspace.directory})
+        real = dict(zip(asked, await asyncio.gather(*map(_real_in_time, asked)), strict=True))
+        tops = (workspace.directory, real[workspace.directory])
+
+        def is_within(place: str) -> bool:
+            paths = (Path(place), Path(real.get(place, place)))
+            return any(path.is_relative_to(top) for path in paths for top in tops)
+
+        return is_within
+
+    def _refuse_unreadable(self, workspace: Workspace, is_within: Callable[[str], bool]) -> None:
         """Sessions of whose files less can be read than of their processes can be seen."""
         known = self._workspaces.get(workspace.id) or workspace
         holders = {place.session_id for place in known.holders}
+
+        def is_of_it(session: Session | None) -> bool:
+            if session is None:
+                return False
+            return session.workspace_id == workspace.id or is_within(session.directory)
+
         unreadable = [
             session.name
             for session in self._supervisor.registry.not_readable.values()
             if session.host_alive is not Liveness.DEAD
-            and (session.id in holders or _is_of(session.session, workspace))
+            and (session.id in holders or is_of_it(session.session))
         ]
         if unreadable:
             raise WorkspaceDirty(
@@ -213,14 +325,12 @@ class Maker:
                 "stop them first"
             )
 
-    def _refuse_others(self, workspace: Workspace) -> None:
+    def _refuse_others(self, workspace: Workspace, is_within: Callable[[str], bool]) -> None:
         """What goes with the worktree, though it is not the workspace's own."""
-        if not workspace.repository:
-            return
         others = [
             other.name
             for other in self._workspaces
-            if other.id != workspace.id and Path(other.directory).is_relative_to(workspace.directory)
+            if other.id != workspace.id and is_within(other.directory)
         ]
         if others:
             raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(others)}")
@@ -228,26 +338,50 @@ class Maker:
             entry
             for entry in self._supervisor.registry
             if entry.session.workspace_id != workspace.id
-            and is_at_work(entry)
-            and Path(entry.session.directory).is_relative_to(workspace.directory)
+            and self._is_at_work(entry)
+            and is_within(entry.session.directory)
         ]
         if guests:
-            raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {_named(guests)}")
+            raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {self._named(guests)}")
+
+    def _is_at_work(self, entry: Entry) -> bool:
+        """Also one whose processes work on while nobody looks after it, or in a shell that stayed open."""
+        if entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain):
+            return True
+        shell = entry.state.command
+        return self._has_open_shell(entry) and shell is not None and bool(processes.children(shell.pid))
+
+    def _has_open_shell(self, entry: Entry) -> bool:
+        return self._runs.homes.has_open_shell(entry)
+
+    def _can_be_ended(self, entry: Entry) -> bool:
+        return entry.state.state in _CAN_BE_ENDED or self._has_open_shell(entry)
 
     async def _end(self, entry: Entry) -> None:
-        if entry.state.state in _CAN_BE_ENDED:
+        if self._can_be_ended(entry):
             await self._runs.stop(entry, None)
-        if is_at_work(entry):
-            raise _cannot_be_ended(entry)
+        if self._is_at_work(entry):
+            raise self._cannot_be_ended(entry)
+
+    def _cannot_be_ended(self, entry: Entry) -> InvalidTransition:
+        return InvalidTransition(f"{entry.session.name} is {self._stand(entry)}: it cannot be ended now")
+
+    def _what_stops(self, live: list[Entry]) -> list[str]:
+        return [f"what {entry.session.name} does ({self._stand(entry)}): it is stopped" for entry in live]
+
+    def _named(self, entries: list[Entry]) -> str:
+        return ", ".join(f"{entry.session.name} ({self._stand(entry)})" for entry in entries)
+
+    def _stand(self, entry: Entry) -> str:
+        return f"{entry.state.state}{', with a shell at work' if self._has_open_shell(entry) else ''}"
 
     def setup_of(self, workspace: Workspace) -> str:
         return self._runs.settings.workspaces.setup_for(workspace.repository) if workspace.repository else ""
 
-    def is_allowed(self, workspace: Workspace) -> bool:
-        return self._workspaces.ledger.is_allowed(workspace.repository, self.setup_of(workspace))
+    def is_allowed(self, workspace: Workspace, command: str) -> bool:
+        return self._workspaces.ledger.is_allowed(workspace.repository, command)
 
-    async def allow(self, workspace: Workspace) -> None:
-        command = self.setup_of(workspace)
+    async def allow(self, workspace: Workspace, command: str) -> None:
         ledger = self._workspaces.ledger
         try:
             await self._supervisor.on_disk(ledger.allow, workspace.repository, command)
@@ -255,22 +389,21 @@ class Maker:
             raise Internal(f"{command!r} is not allowed: {error}") from error
 
     async def set_up(
-        self, workspace: Workspace, environment: dict[str, str], umask: int = INHERITED
+        self, workspace: Workspace, command: str, environment: dict[str, str], umask: int = INHERITED
     ) -> Entry:
         """The command in a session of its own: with a log, an end that is told, and a place in the list."""
         registry = self._supervisor.registry
         name = registry.promise_name("", f"set-up of {workspace.name}")
-        # A session begins with the umask of the user's manager.
-        first = "" if umask == INHERITED else f"umask {umask:03o}; "
         session = Session(
             id=registry.new_id(),
             name=name,
-            command=["/bin/sh", "-c", first + self.setup_of(workspace)],
+            command=["/bin/sh", "-c", command],
             directory=workspace.directory,
             created_at=now(),
             description=f"sets up the workspace {workspace.name}",
             workspace_id=workspace.id,
             queue=True,
+            umask=umask,
             environment=environment,
         )
         try:
@@ -283,9 +416,26 @@ class Maker:
         return entry
 
 
-def is_at_work(entry: Entry) -> bool:
-    """Also one whose processes work on while nobody looks after it."""
-    return entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain)
+async def _is_gone(workspace: Workspace) -> bool:
+    """With its repository, so that nothing of it can be left."""
+    looks = (directories.look_in_time(place, None) for place in (workspace.directory, workspace.repository))
+    return set(await asyncio.gather(*looks)) == {Presence.GONE}
+
+
+async def _why_not_put_back(workspace: Workspace) -> str:
+    try:
+        await alone(partial(aside.recover, workspace))
+    except (AmuxError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _common_directory(repository: str) -> Path:
+    try:
+        return worktrees.common_directory(repository)
+    except InvalidArgument:
+        # Whoever looks into it next says what is wrong with it.
+        return Path(repository)
 
 
 async def _answers(workspace: Workspace) -> bool:
@@ -295,36 +445,25 @@ async def _answers(workspace: Workspace) -> bool:
     return Presence.UNKNOWN not in await asyncio.gather(*looks)
 
 
-def _is_of(session: Session | None, workspace: Workspace) -> bool:
-    if session is None:
-        return False
-    is_within = bool(workspace.repository) and Path(session.directory).is_relative_to(workspace.directory)
-    return session.workspace_id == workspace.id or is_within
-
-
-async def _given_in_time(workspace: Workspace, path: str) -> Workspace:
+async def _real_in_time(path: str) -> str:
     try:
-        return await alone(partial(_given, workspace, path), directories.PATIENCE)
+        return await directories.ask(path, os.path.realpath)
+    except OSError:
+        # As it is written: what does not answer is not what is removed.
+        return path
+
+
+async def _given(path: str) -> str:
+    if not path.startswith("/"):
+        raise InvalidArgument(f"the directory must be absolute, and {path!r} is not")
+    try:
+        return await directories.ask(path, _real)
     except OSError as error:
         raise InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}") from error
 
 
-def _given(workspace: Workspace, path: str) -> Workspace:
-    if not path.startswith("/"):
-        raise InvalidArgument(f"the directory must be absolute, and {path!r} is not")
+def _real(path: str) -> str:
     real = os.path.realpath(path)
     if not Path(real).is_dir():
         raise InvalidArgument(f"{path} is no directory")
-    return replace(workspace, directory=real)
-
-
-def _cannot_be_ended(entry: Entry) -> InvalidTransition:
-    return InvalidTransition(f"{entry.session.name} is {entry.state.state}: it cannot be ended now")
-
-
-def _what_stops(live: list[Entry]) -> list[str]:
-    return [f"what {entry.session.name} does ({entry.state.state}): it is stopped" for entry in live]
-
-
-def _named(entries: list[Entry]) -> str:
-    return ", ".join(f"{entry.session.name} ({entry.state.state})" for entry in entries)
+    return real

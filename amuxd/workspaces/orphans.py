@@ -3,16 +3,20 @@
 import asyncio
 import logging
 from dataclasses import replace
+from typing import Any
 
 from amuxd import processes
 from amuxd.hosts import Alive, Ended
-from amuxd.records import Workspace
+from amuxd.records import Workspace, end_of_parked
 from amuxd.registry import Entry
 from amuxd.runs import Runs
-from amuxd.states import WITHIN_A_RUN, End, State, Transition, WorkspaceDeleted
+from amuxd.states import ENDED, WITHIN_A_RUN, End, Fact, State, Transition, WorkspaceDeleted, WorkspaceRemoved
 from amuxd.supervisor import KERNEL, RETRY_PAUSE
 from amuxd.workspaces.directories import Directories, Identity, Presence
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.slots import WAITING
+
+SWEEP = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,7 @@ class Orphans:
         self._being_looked_at: set[str] = set()
         self._look_again: set[str] = set()
         self._out_of_reach: set[str] = set()
+        self._reported: set[str] = set()
 
     def close(self) -> None:
         self._directories.close()
@@ -37,8 +42,23 @@ class Orphans:
         for workspace in self._workspaces:
             self._cover(workspace)
         for entry in self._supervisor.registry:
-            if entry.state.state is State.ORPHANED and self._workspaces.of(entry) is None:
+            if self._waits_in_vain(entry):
+                # amuxd ended before it could tell it that.
+                self._supervisor.spawn(end_wait(self._runs, entry))
+            has_lost_its_own = entry.session.workspace_id and entry.state.state in ENDED
+            if has_lost_its_own and self._workspaces.shown_of(entry) is None:
                 self._supervisor.spawn(self._workspaces.look(entry))
+
+    async def run(self) -> None:
+        """For the directory of which no event tells."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for workspace in self._workspaces:
+                self._suspect(workspace.directory)
+
+    def _waits_in_vain(self, entry: Entry) -> bool:
+        waits = entry.state.state is State.CREATED and entry.state.reason.startswith(WAITING)
+        return waits and self._workspaces.shown_of(entry) is None
 
     def appeared(self, entry: Entry) -> None:
         if workspace := self._workspaces.of(entry):
@@ -99,18 +119,26 @@ class Orphans:
 
     async def _look(self, workspace: Workspace) -> None:
         directory = workspace.directory
-        presence = await self._directories.look(directory, self._identities.get(directory))
+        presence = await self._workspaces.look_while_open(workspace, self._identities.get(directory))
         if self._workspaces.get(workspace.id) is None:
             self._uncover(workspace)
             return
         self._workspaces.found(workspace, presence)
         if presence is Presence.GONE:
             for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
-                self._supervisor.spawn(orphan(self._runs, entry, directory))
+                if not self._may_be_mounted_yet(entry, directory):
+                    self._supervisor.spawn(orphan(self._runs, entry, directory))
+        if presence is not Presence.UNKNOWN:
+            self._reported.discard(directory)
         if presence is Presence.UNKNOWN:
             self._look_later(workspace)
         elif presence is Presence.GONE or self._identities.get(directory) is None:
             await self._arm(workspace, presence)
+
+    def _may_be_mounted_yet(self, entry: Entry, directory: str) -> bool:
+        """Nobody has seen it since amuxd began, after a boot perhaps, and nothing lives that is in it."""
+        never_seen = self._identities.get(directory) is None
+        return never_seen and entry.state.state is State.SUSPENDED and not entry.may_live
 
     async def _arm(self, workspace: Workspace, presence: Presence) -> None:
         directory = workspace.directory
@@ -122,7 +150,7 @@ class Orphans:
             self._look_later(workspace)
             return
         known = self._identities[directory] = known if presence is Presence.PRESENT else None
-        if await self._directories.look(directory, known) is not presence:
+        if await self._workspaces.look_while_open(workspace, known) is not presence:
             # It came or went before it was watched.
             self._look_again.add(workspace.id)
         # Who needed it may be gone meanwhile.
@@ -130,8 +158,10 @@ class Orphans:
 
     def _look_later(self, workspace: Workspace) -> None:
         directory = workspace.directory
-        if directory not in self._out_of_reach:
+        if directory not in self._reported:
             logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
+            self._reported.add(directory)
+        if directory not in self._out_of_reach:
             self._out_of_reach.add(directory)
             asyncio.get_running_loop().call_later(RETRY_PAUSE, self._reach_again, directory)
 
@@ -147,17 +177,29 @@ def depends(entry: Entry) -> bool:
 
 async def orphan(runs: Runs, entry: Entry, directory: str) -> None:
     """The directory that it works in is gone: said at once, then it is ended as if it had been stopped."""
+    await _orphan(runs, entry, WorkspaceDeleted(directory))
+
+
+async def end_wait(runs: Runs, entry: Entry) -> None:
+    """The workspace that it waited for is no more. Where the directory stands it can be begun again."""
+    await _orphan(runs, entry, WorkspaceRemoved())
+    await runs.places.look(entry)
+
+
+async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
     async with entry.operation:
         if runs.supervisor.registry.get(entry.id) is not entry:
             return
-        fact = WorkspaceDeleted(directory)
-        if await runs.supervisor.apply_surely(entry, fact, KERNEL, parked=False, parked_at=0):
+        # Of one that is parked the process has ended already.
+        end, ended_at = end_of_parked(entry.state) if entry.parked else (None, 0)
+        known: dict[str, Any] = {"end": end, "ended_at": ended_at, "parked": False, "parked_at": 0}
+        if await runs.supervisor.apply_surely(entry, fact, KERNEL, **known):
             entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
 
 
 async def end_orphan(runs: Runs, entry: Entry) -> None:
     """Ends what is left of it, also what an amuxd before this one had begun to end."""
-    end = End()
+    end = entry.state.end or End()
     try:
         if entry.home is None:
             match await runs.host.find(entry.session, entry.state):
@@ -165,10 +207,10 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
                     runs.homes.take(entry, home)
                 case Ended(end=told):
                     end = told
-    except Exception:
+    except Exception as error:
         logger.exception("%s could not be looked at", entry.session.name)
         # And is looked at again.
-        entry.looked_in_vain = True
+        entry.miss(error)
         runs.supervisor.changed(entry, "SessionAlive", "HostAlive")
         return
     try:

@@ -6,7 +6,7 @@ import logging
 
 from amuxd.errors import AmuxError, WorkspaceBusy
 from amuxd.files import StoreError
-from amuxd.registry import Entry
+from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
 from amuxd.supervisor import RETRY_PAUSE
@@ -26,6 +26,7 @@ class Queue:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._starting: set[str] = set()
+        self._waiting: set[str] = set()
 
     async def begin(self) -> None:
         """Before anybody asks: who was live when amuxd ended need not be so now."""
@@ -38,9 +39,12 @@ class Queue:
     async def run(self) -> None:
         """At the start, and now and then for the slot whose end nobody told of."""
         while True:
-            for workspace in self._workspaces:
-                self._supervisor.spawn(self.advance(workspace.id))
+            self.advance_all()
             await asyncio.sleep(SWEEP)
+
+    def advance_all(self) -> None:
+        for workspace in self._workspaces:
+            self._supervisor.spawn(self.advance(workspace.id))
 
     def appeared(self, entry: Entry) -> None:
         pass
@@ -58,14 +62,31 @@ class Queue:
         if transition.target in ENDED | {State.ARCHIVED}:
             self._advance(entry)
 
+    def unreadable_changed(self, session: UnreadableSession) -> None:
+        for workspace in self._workspaces:
+            if session.id in {place.session_id for place in workspace.holders}:
+                self._supervisor.spawn(self.advance(workspace.id))
+
     def _advance(self, entry: Entry) -> None:
         if self._workspaces.of(entry):
             self._supervisor.spawn(self.advance(entry.session.workspace_id))
 
+    async def _is_first_to_see_it_open(self, workspace_id: str) -> bool:
+        """One waits for all: a removal that cannot be put back may keep it closed for days."""
+        if workspace_id in self._waiting:
+            return False
+        self._waiting.add(workspace_id)
+        try:
+            await self._workspaces.until_open(workspace_id)
+        finally:
+            self._waiting.discard(workspace_id)
+        return True
+
     async def advance(self, workspace_id: str) -> None:
         """Takes back what is free, and starts those who are next, in their order."""
         while True:
-            await self._workspaces.until_open(workspace_id)
+            if not await self._is_first_to_see_it_open(workspace_id):
+                return
             try:
                 workspace = await self._workspaces.tidy(workspace_id)
                 for place in next_in(workspace):

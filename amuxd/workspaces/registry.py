@@ -5,6 +5,7 @@ import contextlib
 import difflib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,16 +19,24 @@ from amuxd.errors import (
     WorkspaceBusy,
 )
 from amuxd.files import StoreError
-from amuxd.records import Place, Workspace
+from amuxd.records import Place, RunState, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
-from amuxd.states import State
+from amuxd.states import Liveness, State
 from amuxd.supervisor import Supervisor
 from amuxd.workspaces import slots
-from amuxd.workspaces.directories import Presence, look_in_time
-from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
+from amuxd.workspaces.directories import Identity, Presence, look_in_time
+from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
 from amuxd.workspaces.slots import Queued, ordinal
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Closing:
+    """Why nobody gets a slot in a workspace for now."""
+
+    why: str
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class WorkspaceListener(Protocol):
@@ -44,6 +53,7 @@ class Workspaces:
     def __init__(self, supervisor: Supervisor, ledger: Ledger) -> None:
         self.supervisor = supervisor
         self.ledger = ledger
+        ledger.seen_of = self._seen_of
         self.presence: dict[str, Presence] = {}
         self._known: dict[str, Workspace] = {}
         self.not_readable: dict[str, UnreadableWorkspace] = {}
@@ -51,24 +61,24 @@ class Workspaces:
         self._directories_promised: dict[str, str] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._telling: dict[str, asyncio.Lock] = {}
-        self._closed: dict[str, asyncio.Event] = {}
+        self._closed: dict[str, Closing] = {}
+        self._closings = 0
         self._listeners: list[WorkspaceListener] = []
 
     async def load(self) -> list[Workspace]:
-        """What is whole; returned is what was being made when amuxd ended, whose names stay promised."""
-        unfinished = []
+        """Returned is what was being made when amuxd ended: it is listed until its making is over."""
+        being_made = []
         for found in await self.supervisor.on_disk(self.ledger.load_all):
             if isinstance(found, UnreadableWorkspace):
                 logger.error("workspace %s is left as it is: %s", found.id, found.why)
                 if is_id(found.id):
                     self.not_readable[found.id] = found
             elif found.being_made:
-                unfinished.append(found)
-                self._names_promised.add(found.name)
-                self._directories_promised[found.directory] = found.name
+                being_made.append(found)
+                self.not_readable[found.id] = unfinished(found, "amuxd ended meanwhile")
             else:
                 self._known[found.id] = found
-        return unfinished
+        return being_made
 
     def listen(self, listener: WorkspaceListener) -> None:
         self._listeners.append(listener)
@@ -86,13 +96,24 @@ class Workspaces:
         """Also one that cannot be read: it is still the session's."""
         return self._every.get(entry.session.workspace_id)
 
+    def may_wait(self, entry: Entry) -> bool:
+        """Whether its run has a place in the queue, for all that is known."""
+        workspace = self.shown_of(entry)
+        if isinstance(workspace, UnreadableWorkspace):
+            return True
+        return workspace is not None and slots.is_queued(workspace, entry.id, entry.state.run)
+
     def sessions_in(self, workspace_id: str) -> list[Entry]:
         return [e for e in self.supervisor.registry if e.session.workspace_id == workspace_id]
+
+    def waiting_in(self, workspace_id: str) -> list[Entry]:
+        waiting = {place.session_id for place in self._known[workspace_id].queue}
+        return [entry for entry in self.sessions_in(workspace_id) if entry.id in waiting]
 
     def find_readable(self, word: str) -> Workspace:
         found = self.find(word)
         if isinstance(found, UnreadableWorkspace):
-            raise InvalidTransition(f"the workspace {found.name} cannot be read: {found.why}")
+            raise InvalidTransition(f"the workspace {found.name} {found.state}: {found.why}")
         return found
 
     def find(self, word: str) -> Workspace | UnreadableWorkspace:
@@ -151,9 +172,11 @@ class Workspaces:
         finally:
             del self._directories_promised[directory]
 
-    def let_go(self, unfinished: Workspace) -> None:
-        self._names_promised.discard(unfinished.name)
-        self._directories_promised.pop(unfinished.directory, None)
+    def is_unfinished(self, workspace: Workspace, why: str) -> None:
+        """Its making is not over, and the next look at it comes later."""
+        if (known := self.not_readable[workspace.id]).why != why:
+            logger.error("what was made of workspace %s stays: %s", known.name, why)
+            self.not_readable[workspace.id] = replace(known, why=why)
 
     async def write(self, workspace: Workspace) -> None:
         """First as what is being made: a crash after this leaves nothing that nobody knows of."""
@@ -162,7 +185,12 @@ class Workspaces:
         except StoreError as error:
             raise Internal(f"the workspace {workspace.name} is not made: {error}") from error
 
+    async def write_directory(self, workspace: Workspace, directory: str) -> None:
+        """The same directory by another path."""
+        self._take_in(await self.supervisor.on_disk(self.ledger.moved, workspace.id, directory))
+
     def know(self, workspace: Workspace) -> None:
+        self._finish(workspace)
         self._known[workspace.id] = workspace
         logger.info("workspace %s: added, %s", workspace.name, workspace.directory)
         for listener in self._listeners:
@@ -174,20 +202,29 @@ class Workspaces:
         except StoreError as error:
             raise Internal(f"the workspace {workspace.name} is not forgotten: {error}") from error
         self.presence.pop(workspace.id, None)
+        self._finish(workspace)
         if self._known.pop(workspace.id, None):
             logger.info("workspace %s: removed", workspace.name)
             for listener in self._listeners:
                 listener.workspace_disappeared(workspace)
 
+    def _finish(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        if was := self.not_readable.pop(workspace.id, None):
+            for listener in self._listeners:
+                listener.workspace_disappeared(was)
+
     async def put_aside(self, workspace: UnreadableWorkspace) -> Path:
-        try:
-            where: Path = await self.supervisor.on_disk(self.ledger.put_aside, workspace.id)
-        except StoreError as error:
-            raise Internal(f"the workspace {workspace.name} stays: {error}") from error
-        del self.not_readable[workspace.id]
+        async with self.turn(workspace.id):
+            if workspace.id in self._known:
+                raise InvalidTransition(f"the workspace {workspace.name} has just been made, and is whole")
+            if workspace.id not in self.not_readable:
+                raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
+            try:
+                where: Path = await self.supervisor.on_disk(self.ledger.put_aside, workspace.id)
+            except StoreError as error:
+                raise Internal(f"the workspace {workspace.name} stays: {error}") from error
+            self._finish(workspace)
         logger.warning("workspace %s: removed unread, its file is %s", workspace.name, where)
-        for listener in self._listeners:
-            listener.workspace_disappeared(workspace)
         return where
 
     def found(self, workspace: Workspace, presence: Presence) -> None:
@@ -197,29 +234,47 @@ class Workspaces:
             self.presence[workspace.id] = presence
             self._changed(workspace)
 
-    def _turn(self, workspace_id: str) -> asyncio.Lock:
+    def was_taken_away(self, workspace: Workspace) -> None:
+        """With its directory; nobody looks for that any more."""
+        for entry in self.sessions_in(workspace.id):
+            self._tell_entry(entry, Presence.GONE)
+
+    def turn(self, workspace_id: str) -> asyncio.Lock:
         return self._turns.setdefault(workspace_id, asyncio.Lock())
 
     @contextlib.asynccontextmanager
-    async def closed(self, workspace: Workspace) -> AsyncIterator[None]:
+    async def closed(self, workspace: Workspace, why: str = "is being removed") -> AsyncIterator[Closing]:
         """Nobody gets a slot in it meanwhile; whoever got one before is known to be live.
 
         Who asks is refused, not kept waiting: the one who closed it may wait for that session's operation.
         """
-        if workspace.id in self._closed:
-            raise WorkspaceBusy(f"the workspace {workspace.name} is being removed already")
-        opened = self._closed[workspace.id] = asyncio.Event()
+        self._refuse_closed(workspace)
+        closing = self._closed[workspace.id] = Closing(why)
+        self._closings += 1
         try:
-            async with self._turn(workspace.id):
+            async with self.turn(workspace.id):
                 pass
-            yield
+            yield closing
         finally:
             del self._closed[workspace.id]
-            opened.set()
+            closing.over.set()
+
+    def _refuse_closed(self, workspace: Workspace) -> None:
+        if closing := self._closed.get(workspace.id):
+            raise WorkspaceBusy(f"the workspace {workspace.name} {closing.why}")
 
     async def until_open(self, workspace_id: str) -> None:
-        while opened := self._closed.get(workspace_id):
-            await opened.wait()
+        while closing := self._closed.get(workspace_id):
+            await closing.over.wait()
+
+    async def look_while_open(self, workspace: Workspace, known: Identity | None) -> Presence:
+        """Who removes it moves its directory away, and puts it back perhaps."""
+        while True:
+            await self.until_open(workspace.id)
+            before = self._closings
+            presence = await look_in_time(workspace.directory, known)
+            if self._closings == before:
+                return presence
 
     def _changed(self, workspace: Workspace) -> None:
         for listener in self._listeners:
@@ -228,8 +283,13 @@ class Workspaces:
     # What the runs of sessions ask for.
 
     async def look(self, entry: Entry) -> None:
-        """Whether the directory of an orphaned session is back."""
+        """Whether the directory that a session works in is there."""
         self._tell_entry(entry, await look_in_time(entry.session.directory, None))
+
+    async def has_directory(self, entry: Entry) -> bool:
+        presence = await look_in_time(entry.session.directory, None)
+        self._tell_entry(entry, presence)
+        return presence is Presence.PRESENT
 
     def _tell_entry(self, entry: Entry, presence: Presence) -> None:
         exists = presence is Presence.PRESENT
@@ -250,17 +310,15 @@ class Workspaces:
     async def slot(self, entry: Entry, run: int, patient: bool) -> AsyncIterator[bool]:
         """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
         workspace_id = entry.session.workspace_id
-        if workspace_id in self.not_readable:
-            why = self.not_readable[workspace_id].why
-            raise Internal(f"the workspace of {entry.session.name} cannot be read: {why}")
+        if unread := self.not_readable.get(workspace_id):
+            raise Internal(f"the workspace of {entry.session.name} {unread.state}: {unread.why}")
         workspace = self._known.get(workspace_id)
         if workspace is None:
             yield True
             return
         # One at a time, so that those that may start at once start in their order.
-        async with self._turn(workspace.id):
-            if workspace.id in self._closed:
-                raise WorkspaceBusy(f"the workspace {workspace.name} is being removed")
+        async with self.turn(workspace.id):
+            self._refuse_closed(workspace)
             if workspace.id not in self._known:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} has just been removed")
             with self.ledger.taking(entry.id, run):
@@ -284,6 +342,18 @@ class Workspaces:
             # One has left the queue, perhaps; its start waits for no telling of that.
             self.supervisor.spawn(self.tell_positions(workspace_id))
 
+    def _seen_of(self, session_id: str, why_unreadable: str) -> RunState | None:
+        """It may work on in its slot all the same."""
+        registry = self.supervisor.registry
+        if entry := registry.get(session_id):
+            return entry.state
+        unread = registry.not_readable.get(session_id)
+        if unread is None and not why_unreadable:
+            return None
+        if unread is None or unread.host_alive is not Liveness.DEAD:
+            raise slots.NotKnown(why_unreadable or session_id)
+        return None
+
     async def _take_back(self, workspace_id: str) -> None:
         with contextlib.suppress(StoreError):
             await self.tidy(workspace_id)
@@ -301,7 +371,7 @@ class Workspaces:
                 return
             for number, place in enumerate(workspace.queue, 1):
                 if entry := self.supervisor.registry.get(place.session_id):
-                    reason = f"waiting for a slot in {workspace.name} ({ordinal(number)})"
+                    reason = f"{slots.WAITING} {workspace.name} ({ordinal(number)})"
                     await self.supervisor.explain(entry, State.CREATED, reason)
 
     def _take_in(self, workspace: Workspace) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from amuxd.records import Place, Process, RunState, Workspace
+from amuxd.records import Place, Process, RunState, Workspace, is_of_boot
 from amuxd.states import LIVE, State
 
 UNLIMITED = 0
+WAITING = "waiting for a slot in"
 
 
 class NotKnown(Exception):
@@ -58,7 +59,7 @@ def holds(place: Place, facts: Facts) -> bool:
     if state.parked and state.state in {State.RUNNING, State.SUSPENDED}:
         # Its process was ended to free memory; it comes back in the same run, also on another boot.
         return True
-    if state.boot_id != facts.boot_id:
+    if not is_of_boot(state.boot_id, facts.boot_id):
         return False
     if state.state is State.SUSPENDED:
         # Nobody looks after it, but it works on: another one beside it would be one too many.
@@ -80,12 +81,19 @@ def waits(place: Place, facts: Facts) -> bool:
 def tidied(workspace: Workspace, facts: Facts) -> Workspace:
     holders = [place for place in workspace.holders if holds(place, facts)]
     held = {(place.session_id, place.run) for place in holders}
-    # Whoever waited, and was not begun by the one who gave it the slot, is the next still.
-    back = [place for place in workspace.holders if place.waited]
-    queue = [p for p in (*back, *workspace.queue) if waits(p, facts) and (p.session_id, p.run) not in held]
+    queue = [p for p in _queued(workspace) if waits(p, facts) and (p.session_id, p.run) not in held]
     if holders == workspace.holders and queue == workspace.queue:
         return workspace
     return replace(workspace, holders=holders, queue=queue)
+
+
+def _queued(workspace: Workspace) -> list[Place]:
+    """Whoever waited, and was not begun by the one who gave it the slot, is the next still."""
+    return [*(place for place in workspace.holders if place.waited), *workspace.queue]
+
+
+def is_queued(workspace: Workspace, session_id: str, run: int) -> bool:
+    return any((place.session_id, place.run) == (session_id, run) for place in _queued(workspace))
 
 
 def free(workspace: Workspace) -> int | None:

@@ -34,6 +34,8 @@ class Files:
     uncommitted: list[str] = field(default_factory=list)
     untracked: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    # Those that are ignored as a whole, each with a slash at its end.
+    ignored_directories: list[str] = field(default_factory=list)
     missing_filters: list[str] = field(default_factory=list)
 
 
@@ -48,10 +50,29 @@ class Standing:
     submodules: dict[str, int] = field(default_factory=dict)
     has_submodules: bool = False
     nested: list[str] = field(default_factory=list)
+    # Where git keeps what belongs to this worktree alone; none where it knows of none.
+    git_directory: Path | None = None
+    # The branch that goes with it, for amux made it.
+    made_branch: str = ""
+
+
+def thrown_away(standing: Standing) -> list[str]:
+    """What goes with it, each in a few words: also what keeps nobody from removing it."""
+    directories = standing.files.ignored_directories
+    named: dict[str, list[str]] = {}
+    for path in directories:
+        named.setdefault(Path(path).name, []).append(path.removesuffix("/"))
+    # Those that a program makes everywhere come last.
+    told = [
+        paths[0] if len(paths) == 1 else f"{len(paths)} named {name}"
+        for name, paths in sorted(named.items(), key=lambda item: (len(item[1]), item[1]))
+    ]
+    more = _counted(len(directories), "ignored directory", "ignored directories", _examples(told, 8))
+    return [*lost(standing), *([more] if more else [])]
 
 
 def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
-    """What a removal would throw away, each in a few words."""
+    """The work in it, each in a few words: it is not removed while there is any."""
     uncommitted, untracked = standing.files.uncommitted, standing.files.untracked
     ignored = standing.files.ignored if with_ignored else []
     found = [
@@ -74,8 +95,8 @@ def _counted(number: int, one: str, several: str, more: str = "") -> str:
     return f"{number} {one if number == 1 else several}{more}" if number else ""
 
 
-def _examples(names: list[str]) -> str:
-    return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+def _examples(names: list[str], number: int = 3) -> str:
+    return f" ({', '.join(names[:number])}{', …' if len(names) > number else ''})"
 
 
 def without_filters(files: Files) -> str:
@@ -148,35 +169,75 @@ def examine(directory: Path, repository: str, made_branch: str, environment: Map
     )
     if own == common:
         raise GitFailed(["rev-parse"], -1, f"{directory} is no worktree of {repository}")
-    files, nested, index = _everything_in(directory, environment)
-    branches = {name for name in (files.branch, made_branch) if name}
-    tips = [files.head, tip_of(repository, made_branch), *hidden.tips_of_its_own(directory)]
-    tips = [tip for tip in dict.fromkeys(tips) if tip]
+    inside = _everything_in(directory, environment)
+    files = inside.files
+    files = replace(
+        files,
+        ignored=[name for name in files.ignored if not name.endswith("/")],
+        ignored_directories=[
+            name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)
+        ],
+    )
     others = {Path(path) for path in worktrees(repository)} - {directory}
-    nested += [path for path in others if path.is_relative_to(directory)]
+    nested = [*inside.nested, *(path for path in others if path.is_relative_to(directory))]
     nested += hidden.mounts_below(directory)
-    return Standing(
-        replace(files, ignored=[name for name in files.ignored if not name.endswith("/")]),
-        tips,
-        unpushed=unpushed(repository, tips, files.branch, made_branch),
-        stashes=_stashes(repository, branches, detached=not files.branch),
-        operation=operation_in(own),
-        submodules=dict(_submodules(own / "modules")),
-        has_submodules=bool(index.submodules) or (own / "modules").is_dir(),
+    return replace(
+        _kept_by_git(own, repository, files, made_branch),
+        has_submodules=bool(inside.index.submodules) or (own / "modules").is_dir(),
         nested=sorted({str(path) for path in nested}),
     )
 
 
-def _everything_in(directory: Path, environment: Mapping[str, str]) -> tuple[Files, list[Path], hidden.Index]:
+def examine_from_afar(own: Path | None, repository: str, head: str, made_branch: str) -> Standing:
+    """What is left of one whose directory is not there; that may have been moved."""
+    if own is None:
+        return _kept_by_git(None, repository, Files(head=head), made_branch)
+    try:
+        branch = hidden.asked(own, "symbolic-ref", "--quiet", "HEAD").strip().removeprefix("refs/heads/")
+    except GitFailed:
+        branch = ""
+    staged = ["diff-index", "--cached", "--name-only", "--ignore-submodules=none", "-z", head]
+    # Of a branch without a commit everything is new.
+    names = hidden.asked(own, *(staged if head else ["ls-files", "--cached", "-z"])).split("\0")[:-1]
+    has_index = (own / "index").exists()
+    files = Files(head=head, branch=branch, uncommitted=names if has_index else [])
+    return _kept_by_git(own, repository, files, made_branch)
+
+
+def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: str) -> Standing:
+    """What goes with a worktree though it lies elsewhere, and is there though the directory is not."""
+    branches = {name for name in (files.branch, made_branch) if name}
+    tips = [files.head, tip_of(repository, made_branch), *(hidden.tips_of_its_own(own) if own else [])]
+    tips = [tip for tip in dict.fromkeys(tips) if tip]
+    return Standing(
+        files,
+        tips,
+        unpushed=unpushed(repository, tips, files.branch, made_branch),
+        stashes=_stashes(repository, branches, detached=bool(own) and not files.branch),
+        operation=operation_in(own) if own else "",
+        submodules=dict(_submodules(own / "modules")) if own else {},
+        git_directory=own,
+        made_branch=made_branch,
+    )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    files: Files
+    # As git told it, without what it tells only when it is asked otherwise.
+    told: Files
+    nested: list[Path]
+    index: hidden.Index
+
+
+def _everything_in(directory: Path, environment: Mapping[str, str]) -> _Inside:
     """Its files with those in its submodules, the repositories that lie in it, and its index."""
-    files, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
-    uncommitted = [*files.uncommitted, *hidden.changed_unseen(directory, index, environment)]
-    untracked, ignored = list(files.untracked), list(files.ignored)
+    told, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
+    uncommitted = [*told.uncommitted, *hidden.changed_unseen(directory, index, environment)]
+    untracked, ignored = list(told.untracked), list(told.ignored)
     nested = [
         found
-        for name in (*untracked, *ignored)
-        if name.endswith("/")
-        for found in hidden.repositories_below(directory / name)
+        for found in hidden.repositories_below(directory, index.submodules)
         if not hidden.is_spare(found, environment)
     ]
     for name in index.submodules:
@@ -185,14 +246,18 @@ def _everything_in(directory: Path, environment: Mapping[str, str]) -> tuple[Fil
             # Its commits lie in it, and not with those of the worktree.
             nested.append(inner)
         elif (inner / ".git").is_file():
-            below, deeper, _ = _everything_in(inner, environment)
-            # What git sees of these is told as a change of the submodule itself.
-            seen = set(files_of(inner, environment, whole=True).uncommitted)
-            uncommitted += [f"{name}/{path}" for path in below.uncommitted if path not in seen]
-            ignored += [f"{name}/{path}" for path in below.ignored]
-            nested += deeper
-    files = replace(files, uncommitted=uncommitted, untracked=untracked, ignored=ignored)
-    return files, nested, index
+            below = _everything_in(inner, environment)
+            # These are told as a change of the submodule itself, unless its own settings hide them.
+            seen = {*below.told.uncommitted, *below.told.untracked} if name in told.uncommitted else set()
+            uncommitted += [f"{name}/{path}" for path in below.files.uncommitted if path not in seen]
+            untracked += [f"{name}/{path}" for path in below.files.untracked if path not in seen]
+            ignored += [f"{name}/{path}" for path in below.files.ignored]
+            nested += below.nested
+        elif inner.is_dir() and not inner.is_symlink():
+            # git expects nothing there before it is fetched, and does not look.
+            untracked += [f"{name}/{path}" for path in hidden.entries_with_files(inner)]
+    files = replace(told, uncommitted=uncommitted, untracked=untracked, ignored=ignored)
+    return _Inside(files, told, nested, index)
 
 
 def operation_in(git_directory: Path) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from amuxd.git import GitFailed, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import standing, worktrees
-from amuxd.workspaces.directories import Presence, look_in_time
+from amuxd.workspaces.directories import Presence, look_at_all, look_in_time
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.standing import Files, Standing
 
@@ -27,7 +27,7 @@ class Told:
 
 
 def not_readable(workspace: UnreadableWorkspace) -> Told:
-    return Told(error=f"not readable: {workspace.why}", problem="not readable")
+    return Told(error=f"{workspace.problem}: {workspace.why}", problem=workspace.problem)
 
 
 class Teller:
@@ -37,15 +37,23 @@ class Teller:
 
     async def all(self, workspaces: Sequence[Workspace]) -> list[Told]:
         """Branch and files of each, by one question to git."""
-        return await asyncio.gather(*(self._tell(workspace, _files) for workspace in workspaces))
+        looks = await look_at_all([workspace.directory for workspace in workspaces])
+        return await asyncio.gather(
+            *(
+                self._tell(workspace, presence, _files)
+                for workspace, presence in zip(workspaces, looks, strict=True)
+            )
+        )
 
     async def one(self, workspace: Workspace) -> Told:
         """Everything of one."""
-        return await self._tell(workspace, _everything)
-
-    async def _tell(self, workspace: Workspace, ask: Callable[[Workspace, Presence], Told]) -> Told:
-        """What does not answer holds up none of those that look."""
         presence = await look_in_time(workspace.directory, None)
+        return await self._tell(workspace, presence, _everything)
+
+    async def _tell(
+        self, workspace: Workspace, presence: Presence, ask: Callable[[Workspace, Presence], Told]
+    ) -> Told:
+        """What does not answer holds up none of those that look."""
         if presence is Presence.UNKNOWN:
             return Told(error=f"{workspace.directory} is out of reach", problem="out of reach")
         try:
@@ -115,9 +123,10 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
         values |= {
             "unpushed": ("u", told.standing.unpushed),
             "ignored": ("as", [_sendable(name) for name in files.ignored]),
+            "ignored_directories": ("as", [_sendable(name) for name in files.ignored_directories]),
             "stashes": ("u", told.standing.stashes),
             "operation": ("s", told.standing.operation),
-            "lost": ("as", [_sendable(words) for words in standing.lost(told.standing)]),
+            "lost": ("as", [_sendable(words) for words in standing.thrown_away(told.standing)]),
         }
     return values
 

@@ -6,19 +6,18 @@ import re
 import stat
 import tempfile
 from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import INHERITED, LONG, STRICTLY, GitFailed, git, programs_in
+from amuxd.git import INHERITED, LONG, GitFailed, git, programs_in
 from amuxd.records import Workspace
-from amuxd.workspaces import copies, directories, hidden, standing
+from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
 from amuxd.workspaces.directories import Presence
-from amuxd.workspaces.standing import Standing, has_ref, lost, submodule_directories, worktrees
+from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 
-KEPT = "refs/amux/removed"
-_ABANDONED = "refs/amux/abandoned"
 # What git itself writes into the lock of a worktree that it is just making.
 _BEING_CHECKED_OUT = "initializing"
 _LONGEST = 180
@@ -56,8 +55,15 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
     common = common or common_directory(wish.repository)
     repository = common.parent if common.name == ".git" else common
     branch = wish.branch or _branch_for(workspace)
-    _asked(wish.repository, "check-ref-format", "--branch", branch)
-    exists, remotes = _refs_of(str(repository), branch)
+    with ThreadPoolExecutor(3, "plan") as asking:
+        checked = asking.submit(_asked, wish.repository, "check-ref-format", "--branch", branch)
+        refs = asking.submit(_refs_of, str(repository), branch)
+        registered = asking.submit(worktrees, str(repository))
+    try:
+        checked.result()
+        (exists, remotes), listed = refs.result(), registered.result()
+    except GitFailed as error:
+        raise InvalidArgument(f"git cannot tell what is in {repository}: {error}") from error
     if exists and not wish.branch:
         raise InvalidArgument(
             f"there is a branch {branch} already: --branch {branch} takes it, --branch NEW makes another"
@@ -66,16 +72,28 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
         raise InvalidArgument(f"there is a branch {branch} already, and it has its own base")
     # Where a branch of that name is on a remote, it is that one that is wanted.
     base = wish.base or (remotes[0] if len(remotes) == 1 and not exists else "HEAD")
-    below = parent / repository.name.removesuffix(".git")
+    # As git lists it, whatever link leads there.
+    below = Path(os.path.realpath(parent / repository.name.removesuffix(".git")))
     return replace(
         workspace,
-        directory=str(_place(below, workspace, worktrees(str(repository)))),
+        directory=str(_place(below, workspace, listed)),
         repository=str(repository),
         branch=branch,
         made_branch=not exists,
         base=_lasting(wish.repository, base),
         being_made=True,
     )
+
+
+def refuse_unlisted(workspace: Workspace) -> None:
+    """It would be forgotten, and what is in the directory stay there unseen."""
+    # What keeps git from telling is told by whoever asks next.
+    with contextlib.suppress(GitFailed):
+        if workspace.directory not in worktrees(workspace.repository):
+            raise WorkspaceDirty(
+                f"{workspace.directory} is there, and git lists no such worktree of {workspace.repository}: "
+                "git worktree repair, or move it away"
+            )
 
 
 def make(workspace: Workspace, wish: Wish) -> Workspace:
@@ -91,39 +109,65 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
         with contextlib.ExitStack() as undoing:
             if workspace.made_branch:
                 _make_branch(workspace, wish.umask)
-                undoing.callback(_delete_branch, workspace)
+                undoing.callback(branches.delete, workspace, workspace.branch, force=False)
                 _follow_remote(workspace, wish.umask)
             # Whatever lies there is somebody else's, and git would take one that is empty.
             _make_directory(directory, wish.umask)
             undoing.callback(_undo_worktree, workspace)
-            words = ["worktree", "add", workspace.directory, workspace.branch]
-            git(
-                workspace.repository,
-                *words,
-                deadline=LONG,
-                environment=wish.environment,
-                umask=wish.umask,
-            )
-            copied = copies.bring(_source(wish.repository), directory, wish.copy) if wish.copy else {}
+            hook_failure = _check_out(workspace, wish)
+            source = _source(wish.repository) if wish.copy else None
+            copied = copies.bring(source, directory, wish.copy) if source else {}
             undoing.pop_all()
     except FileExistsError as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
     except (GitFailed, OSError) as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error}") from error
-    return replace(workspace, copied=copied, being_made=False)
+    copied_from = str(source) if copied else ""
+    return replace(
+        workspace, copied=copied, copied_from=copied_from, hook_failure=hook_failure, being_made=False
+    )
+
+
+def _check_out(workspace: Workspace, wish: Wish) -> str:
+    """Why its post-checkout hook failed: git runs that last, and the worktree stays all the same."""
+    words = ["worktree", "add", "--quiet", workspace.directory, workspace.branch]
+    try:
+        git(
+            workspace.repository,
+            *words,
+            deadline=LONG,
+            environment=wish.environment,
+            umask=wish.umask,
+            hooks=True,
+        )
+    except GitFailed as error:
+        is_known = workspace.directory in worktrees(workspace.repository)
+        if not is_known or _is_being_checked_out(Path(workspace.directory)):
+            raise
+        how = f"failed with code {error.code}" if error.code > 0 else "was ended"
+        return f"its post-checkout hook {how}{f': {error.said}' if error.said else ''}"
+    return ""
 
 
 def _make_directory(directory: Path, umask: int) -> None:
     directory.mkdir()
-    if umask != INHERITED:
+    if umask != INHERITED and not _hands_down(directory):
         mode = stat.S_IMODE(directory.stat().st_mode)
         directory.chmod(mode & ~0o777 | 0o777 & ~umask)
+
+
+def _hands_down(directory: Path) -> bool:
+    """Whether its parent's default ACL, and no umask, says who may do what in it."""
+    try:
+        return bool(os.getxattr(directory, "system.posix_acl_default"))
+    except OSError:
+        return False
 
 
 def _make_branch(workspace: Workspace, umask: int = INHERITED) -> None:
     """Fails where there is one by now; its reflog says who made it, also after a crash."""
     ref, commit, must_not_exist = f"refs/heads/{workspace.branch}", f"{workspace.base}^{{commit}}", ""
-    mark = ["--create-reflog", "-m", _mark(workspace)]
+    mark = ["--create-reflog", "-m", branches.mark(workspace)]
     git(workspace.repository, "update-ref", *mark, ref, commit, must_not_exist, umask=umask)
 
 
@@ -131,20 +175,6 @@ def _follow_remote(workspace: Workspace, umask: int) -> None:
     if workspace.base.startswith("refs/remotes/"):
         upstream = f"--set-upstream-to={workspace.base}"
         git(workspace.repository, "branch", "--quiet", upstream, workspace.branch, umask=umask)
-
-
-def _mark(workspace: Workspace) -> str:
-    return f"amux: made for workspace {workspace.id}"
-
-
-def _has_made_branch(workspace: Workspace) -> bool:
-    """Not one that somebody else made, or made anew, between the plan and its making."""
-    words = ["log", "-g", "--no-show-signature", "--format=%gs", f"refs/heads/{workspace.branch}", "--"]
-    try:
-        *since, first = git(workspace.repository, *words).splitlines() or [""]
-    except GitFailed:
-        return False
-    return first == _mark(workspace) and not any(told.startswith("branch:") for told in since)
 
 
 def _undo_worktree(workspace: Workspace) -> None:
@@ -158,7 +188,7 @@ def _undo_worktree(workspace: Workspace) -> None:
 
 def recovered(workspace: Workspace) -> bool:
     """A crash came while it was made, whenever that was: it is undone, or kept if there is work in it."""
-    if workspace.made_branch and not _has_made_branch(workspace):
+    if workspace.made_branch and not branches.has_made(workspace):
         # The branch comes first: what bears these names is not of amux's making.
         return False
     directory = Path(workspace.directory)
@@ -167,14 +197,18 @@ def recovered(workspace: Workspace) -> bool:
         return True
     # What is on its branch and nowhere else stays all the same.
     _undo_worktree(workspace)
-    _delete_branch(workspace)
+    branches.delete(workspace, branches.made(workspace), force=False)
     return False
+
+
+def _is_being_checked_out(directory: Path) -> bool:
+    lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
+    return lock.exists() and lock.read_text().strip() == _BEING_CHECKED_OUT
 
 
 def _is_half_made(directory: Path, workspace: Workspace) -> bool:
     """git was killed while it checked the files out: some are missing, and no other is there."""
-    lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
-    if not lock.exists() or lock.read_text().strip() != _BEING_CHECKED_OUT:
+    if not _is_being_checked_out(directory):
         return False
     with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
         # Its own index is written last.
@@ -188,63 +222,97 @@ def _is_half_made(directory: Path, workspace: Workspace) -> bool:
 def look(workspace: Workspace) -> Standing:
     """How it stands; copies that nobody has changed since are nobody's work."""
     directory = Path(workspace.directory)
-    made = workspace.branch if workspace.made_branch else ""
     presence = directories.look(workspace.directory, None)
     if presence is Presence.UNKNOWN:
         raise GitFailed([], -1, f"{directory} is out of reach")
+    made = branches.made(workspace)
     if presence is Presence.GONE:
-        return _look_from_afar(workspace, made)
+        left = _git_directory_of_missing(workspace)
+        head = worktrees(workspace.repository).get(workspace.directory, "")
+        return standing.examine_from_afar(left, workspace.repository, head, made)
     found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
     own = copies.untracked(directory, workspace.copied)
-    return replace(found, files=copies.without(directory, found.files, own))
-
-
-def _look_from_afar(workspace: Workspace, made: str) -> Standing:
-    """What git keeps of a worktree whose directory is not there; that may have been moved."""
-    repository = workspace.repository
-    head = worktrees(repository).get(workspace.directory, "")
-    files, operation = standing.Files(head=head), ""
-    if own := _git_directory_of_missing(workspace):
-        operation = standing.operation_in(own)
-        if head and (own / "index").exists():
-            staged = git(repository, f"--git-dir={own}", "diff-index", "--cached", "--name-only", "-z", head)
-            files = replace(files, uncommitted=staged.split("\0")[:-1])
-    tips = [tip for tip in (head, standing.tip_of(repository, made)) if tip]
-    unpushed = standing.unpushed(repository, tips, workspace.branch, made)
-    return Standing(files, tips, unpushed=unpushed, operation=operation)
+    # That of the repository will do where a worktree that it was copied from is no more.
+    sources = [Path(place) for place in (workspace.copied_from, workspace.repository) if place]
+    return replace(found, files=copies.without(directory, sources, found.files, own))
 
 
 def _git_directory_of_missing(workspace: Workspace) -> Path | None:
     common = common_directory(workspace.repository)
     for link in common.glob("worktrees/*/gitdir"):
-        if os.fsdecode(link.read_bytes()).rstrip("\n") == f"{workspace.directory}/.git":
+        # Some write it as seen from here.
+        place = link.parent / os.fsdecode(link.read_bytes()).rstrip("\n")
+        if os.path.normpath(place) == f"{workspace.directory}/.git":
             return link.parent
     return None
 
 
 def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
     """Raises WorkspaceDirty where that would lose something, unless it is forced."""
+    removed = take_away(workspace, force, with_ignored)
+    return replace(removed, kept=[*removed.kept, *aside.delete(workspace)])
+
+
+def take_away(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
+    """As remove(), but that its files are deleted later, by aside.delete()."""
+    aside.recover(workspace)
     found = _looked_at(workspace, force, with_ignored)
     if isinstance(found, GitFailed):
         return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({found})"])
-    losses = lost(found)
-    kept = _keep(workspace, found)
-    _take_away(workspace, found, force, with_ignored)
-    if left := _delete_branch(workspace, force):
-        kept.append(left)
-    return Removed(losses, kept)
+    try:
+        is_known = workspace.directory in worktrees(workspace.repository)
+        if is_known and Path(workspace.directory).exists():
+            with aside.moved(workspace, force) as there:
+                found = _looked_at_aside(workspace, force, with_ignored, there)
+                kept = keeping.keep(workspace, found)
+                aside.doom(workspace)
+                _forget(workspace, force=True)
+        else:
+            kept = keeping.keep(workspace, found)
+            if is_known:
+                _forget(workspace, force)
+        kept += _delete_branch(workspace, found.made_branch, force)
+    except GitFailed as error:
+        raise _not_removed(workspace, error) from error
+    except OSError as error:
+        raise WorkspaceDirty(f"{workspace.directory} is not removed: {error.strerror}") from error
+    return Removed(thrown_away(found), kept)
+
+
+def _delete_branch(workspace: Workspace, branch: str, force: bool) -> list[str]:
+    """The worktree is gone by then: what goes wrong here keeps nothing of it."""
+    try:
+        return branches.delete(workspace, branch, force)
+    except GitFailed as error:
+        return [f"branch {workspace.branch} ({error})"]
 
 
 def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
     """What remove() would throw away, or what it would raise."""
     found = _looked_at(workspace, force, with_ignored)
-    return [] if isinstance(found, GitFailed) else lost(found)
+    return [] if isinstance(found, GitFailed) else thrown_away(found)
 
 
-def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standing | GitFailed:
+def keep_ahead(workspace: Workspace, force: bool, with_ignored: bool = False) -> None:
+    """Raises what remove() would, before anything is done for it that cannot be taken back."""
+    found = _looked_at(workspace, force, with_ignored)
+    if not isinstance(found, GitFailed):
+        try:
+            keeping.keep(workspace, found)
+        except GitFailed as error:
+            raise _not_removed(workspace, error) from error
+
+
+def _not_removed(workspace: Workspace, error: GitFailed) -> WorkspaceDirty:
+    return WorkspaceDirty(f"git does not remove {workspace.directory}: {error}")
+
+
+def _looked_at(
+    workspace: Workspace, force: bool, with_ignored: bool, there: Path | None = None
+) -> Standing | GitFailed:
     """How it stands before it is removed; where git cannot tell and it is forced, its directory stays."""
     try:
-        found = look(workspace)
+        found = _look_aside(workspace, there) if there else look(workspace)
     except GitFailed as error:
         if force:
             return error
@@ -257,6 +325,13 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
     return found
 
 
+def _looked_at_aside(workspace: Workspace, force: bool, with_ignored: bool, there: Path) -> Standing:
+    found = _looked_at(workspace, force, with_ignored, there)
+    if isinstance(found, GitFailed):
+        raise found
+    return found
+
+
 def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoReturn:
     hint = "" if lost(found, with_ignored=False) else "; --ignored takes these along"
     if told := standing.without_filters(found.files):
@@ -264,110 +339,19 @@ def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoRetur
     raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}{hint}")
 
 
-def _take_away(workspace: Workspace, found: Standing, force: bool, with_ignored: bool) -> None:
-    if workspace.directory not in worktrees(workspace.repository):
-        return
+def _look_aside(workspace: Workspace, there: Path) -> Standing:
+    """Where nobody else comes by its path any more; git lists under that what lies in it."""
+    found = look(replace(workspace, directory=str(there)))
     directory = Path(workspace.directory)
-    is_there = directory.exists()
-    if is_there and not force:
-        # git looks again at some of this only: not at what it ignores, nor at commits on no branch.
-        _looked_at(workspace, force, with_ignored)
-    # It refuses those with submodules.
-    options = ["--force"] if found.has_submodules or not is_there else []
-    # Twice: also one that was locked.
-    options = ["--force", "--force"] if force else options
-    changed = set(found.files.untracked)
-    try:
-        own = copies.untracked(directory, workspace.copied) if is_there else {}
-        # git refuses if something has come in since.
-        with copies.aside(directory, {name: own[name] for name in own if name not in changed}):
-            words = ["worktree", "remove", *options, workspace.directory]
-            around = {**programs_in(workspace.search_path), **STRICTLY}
-            git(workspace.repository, *words, deadline=LONG, environment=around)
-    except GitFailed as error:
-        raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
-    except (copies.Changed, OSError) as error:
-        raise WorkspaceDirty(f"{workspace.directory} is not removed: {error}") from error
+    nested = {str(directory / Path(path).relative_to(there)) for path in found.nested}
+    others = {path for path in worktrees(workspace.repository) if path != workspace.directory}
+    return replace(found, nested=sorted(nested | {p for p in others if Path(p).is_relative_to(directory)}))
 
 
-def _git_directory(directory: Path) -> Path:
-    return Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-dir"))
-
-
-def _keep(workspace: Workspace, found: Standing) -> list[str]:
-    """Names for what would otherwise have none, so that git keeps it."""
-    repository, stem = workspace.repository, f"{KEPT}/{workspace.id}"
-    kept = []
-    own = workspace.branch if workspace.made_branch else ""
-    names = {tip: f"tip{number}" for number, tip in enumerate(found.tips)}
-    names |= {standing.tip_of(repository, own): "branch", found.files.head: "head"}
-    for tip in found.tips:
-        if standing.only_here(repository, [tip], [own]):
-            git(repository, "update-ref", f"{stem}/{names[tip]}", tip)
-            kept.append(f"{stem}/{names[tip]}")
-    if found.stashes:
-        kept.append("the stash, which is the repository's")
-    directory = Path(workspace.directory)
-    if not directory.exists():
-        return kept
-    kept += _keep_abandoned(workspace, found, own)
-    modules = _git_directory(directory) / "modules"
-    for submodule in submodule_directories(modules):
-        name = str(submodule.relative_to(modules))
-        if _name_abandoned(submodule) or name in found.submodules:
-            fetched = [f"+HEAD:{stem}/submodules/{name}/HEAD"]
-            fetched += [f"+refs/heads/*:{stem}/submodules/{name}/heads/*"]
-            fetched += [f"+refs/tags/*:{stem}/submodules/{name}/tags/*"]
-            fetched += [f"+{_ABANDONED}/*:{stem}/submodules/{name}/abandoned/*"]
-            git(repository, "fetch", "--quiet", "--no-tags", str(submodule), *fetched, deadline=LONG)
-            kept.append(f"{stem}/submodules/{name}")
-    return kept
-
-
-def _keep_abandoned(workspace: Workspace, found: Standing, own: str) -> list[str]:
-    """Commits that were amended or left lead on in a reflog, for as long as git keeps such."""
-    repository, ref = workspace.repository, f"{KEPT}/{workspace.id}/log"
-    logged = hidden.logged(workspace.directory, "HEAD")
-    logged += hidden.logged(repository, f"refs/heads/{own}") if own else []
-    elsewhere = [f"--exclude={own}"] if own else []
-    elsewhere += ["--branches", "--remotes", "--tags", f"--glob={KEPT}", "--glob=refs/stash"]
-    abandoned = hidden.known_by(repository, logged, *elsewhere)
-    if not abandoned:
-        return []
-    head = [found.files.head] if found.files.head else []
-    for commit in (*reversed(abandoned), *head):
-        message = f"amux: was in the reflog of {workspace.name}"
-        git(repository, "update-ref", "--create-reflog", "-m", message, ref, commit)
-    return [f"{ref}, whose reflog has {len(abandoned)} that were amended or left"]
-
-
-def _name_abandoned(submodule: Path) -> list[str]:
-    """The same in a submodule, whose own reflog goes with it."""
-    logged = hidden.logged_anywhere(submodule)
-    abandoned = hidden.known_by(submodule, logged, "HEAD", "--branches", "--remotes", "--tags")
-    for commit in abandoned:
-        git(submodule, "update-ref", f"{_ABANDONED}/{commit}", commit)
-    return abandoned
-
-
-def _delete_branch(workspace: Workspace, force: bool = False) -> str:
-    """A branch that amux did not make is never deleted; why one of its own was left, if it was."""
-    ref = f"refs/heads/{workspace.branch}"
-    if not workspace.made_branch or not has_ref(workspace.repository, ref):
-        return ""
-    try:
-        # A commit may have come in after the look, through another worktree say.
-        if not force and _tip_is_only_here(workspace):
-            return f"branch {workspace.branch}, which has got more commits meanwhile"
-        git(workspace.repository, "branch", "--quiet", "-D", workspace.branch)
-    except GitFailed as error:
-        return f"branch {workspace.branch} ({error})"
-    return ""
-
-
-def _tip_is_only_here(workspace: Workspace) -> bool:
-    tip = standing.tip_of(workspace.repository, workspace.branch)
-    return standing.unpushed(workspace.repository, [tip], "", workspace.branch) > 0
+def _forget(workspace: Workspace, force: bool) -> None:
+    """git knows no more of one whose directory is not there; by force also if it was locked."""
+    options = ["--force"] * (2 if force else 1)
+    git(workspace.repository, "worktree", "remove", *options, workspace.directory)
 
 
 def _source(repository: str) -> Path | None:

@@ -110,6 +110,7 @@ FILES = {
     ".local/share/fish/vendor_completions.d/amux.fish",
 }
 ENABLED = {
+    ".config/systemd/user/default.target.wants/amuxd.service",
     ".config/systemd/user/sockets.target.wants/amuxd.socket",
     ".config/systemd/user/timers.target.wants/amux-clean.timer",
 }
@@ -128,6 +129,9 @@ def test_install_upgrade_and_uninstall_leave_a_session_running(user: User) -> No
     said = user.make("install").stdout
     assert user.installed() == FILES | ENABLED | {STAMP}
     assert "is not in your PATH" in said
+    # What the script imports before main() has Ctrl-C print a traceback.
+    imports = [line for line in user.amux.read_text().splitlines() if "import" in line]
+    assert imports == ["import sys", "from amuxd.cli import main"]
     assert systemctl("is-active", "amuxd.socket", "amux-clean.timer").split() == ["active", "active"]
 
     # It was started by the bus, as it is by the first call; and the session is not part of it.
@@ -205,6 +209,13 @@ def test_a_bus_that_looks_elsewhere_until_the_next_login(machine: Machine, tmp_p
     assert user.run("ls") == ""
 
 
+def test_a_session_bus_that_nobody_has_started_yet(user: User) -> None:
+    user.machine.systemctl("stop", "dbus.socket", "dbus.service")
+    user.machine.run(["rm", "-f", user.machine.runtime / "bus"])
+    user.make("install")
+    assert user.run("ls") == ""
+
+
 def test_what_is_not_ours_is_not_overwritten(user: User) -> None:
     user.amux.parent.mkdir(parents=True)
     user.amux.write_text("somebody else's\n")
@@ -212,13 +223,3 @@ def test_what_is_not_ours_is_not_overwritten(user: User) -> None:
     assert failed.returncode != 0
     assert "is not from make install" in failed.stderr
     assert user.installed() == {".local/bin/amux"}
-
-
-def test_install_without_a_user_manager_says_so(tmp_path: Path) -> None:
-    with Machine(manager=False) as machine:
-        user = User(machine, copy_of_the_source(tmp_path / "amux"))
-        said = user.make("install").stdout
-        assert "no systemd user manager" in said
-        assert user.installed() == FILES
-        user.make("uninstall")
-        assert user.installed() == set()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
+from harness.bus import CallFailed
 from harness.client import Session
 from harness.daemon import Amux
 from harness.machine import REPOSITORY
@@ -102,6 +103,24 @@ def test_what_it_says_of_the_bus_works(amux: Amux) -> None:
     assert amux.session("test").get("Command") == ["make", "test"]
     path = f"/org/amux/Amux1/sessions/{amux.session('test').id}"
     assert said["test"].strip() == f'o "{path}"'
+
+
+def test_what_is_not_there_yet_is_refused(amux: Amux) -> None:
+    section = README.partition("## Not yet")[2].partition("\n\n")[2].partition("\n\n")[0]
+    assert "`image`" in section
+    assert "`host`" in section
+    for option in ({"image": "debian"}, {"host": "container"}):
+        with pytest.raises(CallFailed, match=r"there is no (option 'image'|host but local)"):
+            amux.create(["true"], **option)
+    assert amux.sessions() == {}
+
+
+def test_settings_are_described_alike() -> None:
+    """What a log does at its cap was told in one way here, and in another in the man page."""
+    manual = (REPOSITORY / "man/amuxd.8").read_text()
+    for text in (manual, README):
+        told = " ".join(re.sub(r"\n\s*#", "", text[text.index("log_cap = ") :][:300]).split())
+        assert "becomes output.log.1, in the place of an earlier one" in told
 
 
 # The walk.

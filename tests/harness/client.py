@@ -34,6 +34,7 @@ OPTIONS = {
     "cpu_quota": "u",
     "cpu_weight": "t",
     "tasks_max": "t",
+    "umask": "u",
 }
 
 

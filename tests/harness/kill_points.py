@@ -60,9 +60,12 @@ class Firsts:
         scenario = SCENARIOS[name]
         self._looks += 1
         reached = walk(self._amux, scenario, self._directory / str(self._looks), 0)
-        points = []
+        points, fresh = [], 0
         for point, kind in enumerate(self._kinds(scenario, [_alike(line) for line in reached]), 1):
-            if kind not in self._met:
+            if kind in self._met:
+                continue
+            fresh += 1
+            if fresh % scenario.every == 1 % scenario.every:
                 self._met.add(kind)
                 points.append(point)
         return points

@@ -20,8 +20,10 @@ class Scenario:
     before: Act
     act: Act
     allowed: set[str]
-    agent: bool = False
+    agent: str = ""
     in_slot: bool = False
+    # Of the points that no scenario before it has, make test kills at each so-manieth.
+    every: int = 1
 
 
 def nothing(_: Subject) -> None:
@@ -179,6 +181,76 @@ def lose_the_directory_unwatched(subject: Subject) -> None:
     shutil.rmtree(subject.slot.directory)
 
 
+def end_well(subject: Subject) -> None:
+    subject.end(0)
+    until(lambda: subject.has_certificate or subject.amux.has_ended, timeout=20)
+
+
+def end_and_stay(subject: Subject) -> None:
+    subject.end(0)
+    until(lambda: subject.is_parked or subject.amux.has_ended, timeout=20)
+
+
+def end_suspended(subject: Subject) -> None:
+    run_and_go(subject)
+    subject.end(3)
+
+
+def run_and_reboot(subject: Subject) -> None:
+    run_and_go(subject)
+    subject.reboot()
+
+
+def run_and_reboot_and_begin(subject: Subject) -> None:
+    run_and_reboot(subject)
+    subject.amux.start()
+
+
+def run_and_lose_power(subject: Subject) -> None:
+    create_and_start(subject)
+    subject.amux.end(signal.SIGKILL)
+    subject.reboot()
+
+
+def run_for_ever_and_reboot(subject: Subject) -> None:
+    subject.create(resume="auto")
+    subject.wait_until_begun(1)
+    go(subject)
+    subject.reboot()
+
+
+def run_for_ever_and_lose_power(subject: Subject) -> None:
+    subject.create(resume="auto")
+    subject.wait_until_begun(1)
+    subject.amux.end(signal.SIGKILL)
+    subject.reboot()
+
+
+def come_back_by_itself(subject: Subject) -> None:
+    subject.amux.begin()
+    if subject.amux.comes_up():
+        until(lambda: subject.begun == 2 or subject.amux.has_ended, timeout=20)
+
+
+def create_and_lose_place(subject: Subject) -> None:
+    place = subject.marks.parent / "place"
+    place.mkdir()
+    subject.create(start=False, cwd=str(place))
+    place.rmdir()
+    subject.has_place = False
+
+
+def run_end_and_grow_old(subject: Subject) -> None:
+    run_and_end(subject)
+    go(subject)
+    subject.rewrite(state_changed_at=1_000_000)
+    subject.amux.start()
+
+
+def clean(subject: Subject) -> None:
+    subject.amux.manager.call("Clean", "a{sv}", {})
+
+
 SCENARIOS: dict[str, Scenario] = {
     "begin": Scenario(go, begin, {"none"}),
     "create": Scenario(nothing, create, {"none", "created"}),
@@ -197,15 +269,32 @@ SCENARIOS: dict[str, Scenario] = {
     "start again": Scenario(die_while_it_starts, come_back, {"running"}),
     "stop again": Scenario(die_while_it_stops, come_back, {"stopped"}),
     "settle again": Scenario(die_while_it_settles, come_back, {"failed"}),
-    "resume": Scenario(run_and_stop, resume, {"stopped", "running"}, agent=True),
-    "park": Scenario(create_and_start, park, {"running"}, agent=True),
-    "bring back": Scenario(run_and_park, resume, {"running"}, agent=True),
-    "stop a parked one": Scenario(run_and_park, stop, {"running", "stopped"}, agent=True),
-    "adopt a parked one": Scenario(park_and_go, come_back, {"running"}, agent=True),
+    "resume": Scenario(run_and_stop, resume, {"stopped", "running"}, agent="marked"),
+    "park": Scenario(create_and_start, park, {"running"}, agent="marked"),
+    "bring back": Scenario(run_and_park, resume, {"running"}, agent="marked"),
+    "stop a parked one": Scenario(run_and_park, stop, {"running", "stopped"}, agent="marked"),
+    "adopt a parked one": Scenario(park_and_go, come_back, {"running"}, agent="marked"),
     "come next": Scenario(wait_for_another, come_next, {"running"}, in_slot=True),
     "restart and wait": Scenario(run_end_and_let_another_in, restart, {"failed", "running"}, in_slot=True),
     "be orphaned": Scenario(create_and_start, lose_the_directory, {"orphaned"}, in_slot=True),
     "be orphaned unwatched": Scenario(lose_the_directory_unwatched, come_back, {"orphaned"}, in_slot=True),
+    "end well": Scenario(create_and_start, end_well, {"completed"}, every=3),
+    "end well and stay": Scenario(create_and_start, end_and_stay, {"running"}, agent="staying"),
+    "end while suspended": Scenario(end_suspended, come_back, {"failed"}),
+    "not start": Scenario(create_and_lose_place, start, {"created", "failed"}),
+    "restart a stopped one": Scenario(run_and_stop, restart, {"stopped", "running"}),
+    "restart a suspended one": Scenario(run_and_reboot_and_begin, restart, {"suspended", "running"}),
+    "archive a created one": Scenario(create, archive, {"created", "archived"}),
+    "clean": Scenario(run_end_and_grow_old, clean, {"failed", "none"}, every=3),
+    "reboot": Scenario(run_and_reboot, begin, {"suspended"}),
+    "lose power": Scenario(run_and_lose_power, begin, {"suspended"}),
+    "come back by itself": Scenario(run_for_ever_and_reboot, come_back_by_itself, {"running"}),
+    "come back by itself after a power cut": Scenario(
+        run_for_ever_and_lose_power, come_back_by_itself, {"running"}
+    ),
+    "come back by itself, an agent": Scenario(
+        run_for_ever_and_reboot, come_back_by_itself, {"running"}, agent="marked"
+    ),
 }
 
 

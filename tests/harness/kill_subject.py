@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class Slot(Proxy):
 class Subject:
     """One session, and all that can be seen of it without asking amuxd."""
 
-    def __init__(self, amux: Killable, directory: Path, agent: bool, in_slot: bool) -> None:
+    def __init__(self, amux: Killable, directory: Path, agent: str, in_slot: bool) -> None:
         directory.mkdir()
         self.amux = amux
         self.agent = agent
@@ -55,17 +56,35 @@ class Subject:
         self.session: Session
         self.other: Session | None = None
         self.terminal: Terminal | None = None
+        self.has_place = True
 
     def create(self, **options: object) -> None:
+        options = {**self._place, **options}
         own = [str(self.marks), str(self.orders)]
         if self.agent:
-            self.session = self.amux.create(own, agent="marked", **self._place, **options)
+            self.session = self.amux.create(own, agent=self.agent, **options)
         else:
-            self.session = self.amux.create(["sh", "-c", COMMAND, *own], **self._place, **options)
+            self.session = self.amux.create(["sh", "-c", COMMAND, *own], **options)
 
     @property
     def _place(self) -> dict[str, str]:
         return {"workspace": self.slot.id} if self.slot else {"cwd": "/"}
+
+    def reboot(self) -> None:
+        """amuxd is gone already; now all else goes, and what is on disk names another boot."""
+        for unit in self.amux.units():
+            self.amux.machine.systemctl("stop", unit)
+        until(lambda: not self._processes())
+        for left in map(Path, self._litter(self.session.id)):
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+        self.rewrite(boot_id="an earlier boot")
+
+    def rewrite(self, **changes: object) -> None:
+        path = self.directory / "state.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     def let_another_in(self) -> None:
         """It takes the slot, and is nothing that is looked at."""
@@ -116,6 +135,10 @@ class Subject:
         return state["state"] in ("running", "created") or self.has_certificate
 
     @property
+    def is_parked(self) -> bool:
+        return bool(json.loads((self.directory / "state.json").read_text())["parked"])
+
+    @property
     def has_certificate(self) -> bool:
         """All of it, with the last lines."""
         with contextlib.suppress(FileNotFoundError):
@@ -154,7 +177,10 @@ class Subject:
             until(lambda: not self._litter(session.id))
             assert not self._processes()
             until(lambda: session.get("Pid") == 0)
-        if state == "failed":
+        if state == "failed" and not self.has_place:
+            assert session.get("Reason").startswith("could not start: ")
+            assert session.certificate()["exit_code"] == -1
+        elif state == "failed":
             certificate = session.certificate()
             assert (certificate["exit_code"], certificate["last_lines"][-1]) == (3, "bye 3")
         stored = json.loads((self.directory / "state.json").read_text())
@@ -177,7 +203,7 @@ class Subject:
             begun += (source, target) == ("starting", "running")
         assert (last, last_run) == (session.state, session.get("Run"))
         # Each run's command has begun, and once; that of an agent once more where it was brought back.
-        until(lambda: begun <= self.begun <= begun + self.agent)
+        until(lambda: begun <= self.begun <= begun + bool(self.agent))
 
     def _litter(self, session_id: str) -> list[str]:
         """What is left of it in the runtime directory."""

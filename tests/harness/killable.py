@@ -27,6 +27,10 @@ stop_grace = "5s"
 [agents.marked]
 start = {json.dumps(["sh", "-c", COMMAND])}
 resume = {json.dumps(["sh", "-c", COMMAND])}
+[agents.staying]
+start = {json.dumps(["sh", "-c", COMMAND])}
+resume = {json.dumps(["sh", "-c", COMMAND])}
+on_exit = "stay"
 """
 
 

@@ -350,7 +350,9 @@ class Machine:
 
 def _require(manager: bool, root: Path) -> None:
     if os.geteuid() != 0:
-        raise MachineError("tests on real parts need root, to make namespaces and cgroups: run them as root")
+        raise MachineError(
+            "tests on real parts need root, to make namespaces and cgroups: make test uses sudo"
+        )
     missing = {package for program, package in PROGRAMS.items() if shutil.which(program) is None}
     files = FILES | MANAGER_FILES if manager else FILES
     missing |= {

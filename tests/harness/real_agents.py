@@ -15,6 +15,7 @@ PACKAGES = {
     "opencode": "opencode-ai",
 }
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests/agents"
+PROGRAMS = CACHE / "node_modules/.bin"
 
 
 def directory() -> Path:
@@ -25,14 +26,22 @@ def directory() -> Path:
     return programs
 
 
+def can_be_had() -> bool:
+    """Without installing them, so that it can be asked of tests that may never run."""
+    return _are_installed() or shutil.which("npm") is not None
+
+
 def find() -> Path | None:
-    programs = CACHE / "node_modules/.bin"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not all((programs / name).exists() for name in PACKAGES):
+        if not _are_installed():
             if shutil.which("npm") is None:
                 return None
             command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(CACHE)]
             subprocess.run([*command, *PACKAGES.values()], check=True, capture_output=True, text=True)
-    return programs
+    return PROGRAMS
+
+
+def _are_installed() -> bool:
+    return all((PROGRAMS / name).exists() for name in PACKAGES)

@@ -39,7 +39,7 @@ class Agents:
         self.amux.manager.call("Reload")
 
     def create(self, agent: str = "standin", *command: str, **options: Any) -> Session:
-        return self.amux.create(command, agent=agent, cwd=str(self.amux.machine.home), **options)
+        return self.amux.create(command, agent=agent, **{"cwd": str(self.amux.machine.home), **options})
 
 
 def _section(name: str, settings: Mapping[str, Any]) -> str:

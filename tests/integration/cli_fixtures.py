@@ -108,15 +108,18 @@ class Stand:
         self.services = directory / "services"
         self.services.mkdir()
         self.address = f"unix:path={self.socket}"
-        unwanted = ("AMUX_", "DBUS_", "NO_COLOR", "COLUMNS", "TMUX")
+        unwanted = ("AMUX_", "DBUS_", "XDG_", "NO_COLOR", "COLUMNS", "TMUX")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)} | {
             "DBUS_SESSION_BUS_ADDRESS": self.address,
+            # An amuxd of whoever runs the tests is none of theirs.
+            "HOME": str(directory / "home"),
             "XDG_RUNTIME_DIR": str(directory / "run"),
             "PYTHONPATH": str(ROOT),
             "STANDIN_FILE": str(directory / "standin.json"),
             "TERM": "xterm-256color",
         }
         (directory / "run").mkdir(mode=0o700)
+        (directory / "home").mkdir()
         self.running: list[subprocess.Popen[bytes]] = []
         self.bus = self._start_bus()
         self.standin: subprocess.Popen[bytes] | None = None

@@ -21,7 +21,7 @@ from jeepney import (
 )
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from amuxd import __version__, paths
+from amuxd import __version__, paths, states
 
 ERROR = "org.amux.Amux1.Error."
 CONTROL = "org.amux.Standin"
@@ -52,6 +52,8 @@ SIGNATURES = {
     "OomKilled": "b",
     "Parked": "b",
     "Resumable": "b",
+    "Unwritten": "s",
+    "Possible": "as",
     "SessionAlive": "s",
     "HostAlive": "s",
     "Attention": "s",
@@ -138,6 +140,8 @@ class Standin:
         if interface == PROPERTIES and path == paths.MANAGER_PATH:
             version = ("s", self.version)
             return ("a{sv}", ({"Version": version},)) if member == "GetAll" else ("v", (version,))
+        if member == "Ping":
+            return "", ()
         if path == paths.MANAGER_PATH:
             return getattr(self, "manager_" + member.lower())(*body)
         key = path.rpartition("/")[2]
@@ -149,9 +153,9 @@ class Standin:
 
     @staticmethod
     def variants(session: dict[str, Any], only: list[str] | None = None) -> dict[str, tuple[str, Any]]:
-        return {
-            name: (SIGNATURES[name], value) for name, value in session.items() if not only or name in only
-        }
+        situation = states.Situation(states.State(session["State"]), 1, resumable=session["Resumable"])
+        known = session | {"Possible": states.possible(situation)}
+        return {name: (SIGNATURES[name], value) for name, value in known.items() if not only or name in only}
 
     def emit(self, member: str, signature: str, *body: Any) -> None:
         emitter = DBusAddress(paths.MANAGER_PATH, interface=paths.MANAGER_INTERFACE)

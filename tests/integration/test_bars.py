@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from attention_fixtures import report
 from harness.bus import Signal
 from harness.client import MANAGER, Session
 from harness.daemon import Amux
@@ -68,16 +69,6 @@ def follow(amux: Amux) -> Iterator[Any]:
     yield begin
     for follower in followers:
         follower.close()
-
-
-def report(amux: Amux, session: Session, kind: str, message: str = "") -> None:
-    token = amux.state / "sessions" / session.id / "runs" / str(session.get("Run")) / "token"
-    environment = {
-        "AMUX_SESSION_ID": session.id,
-        "AMUX_TOKEN": token.read_text().strip(),
-        "AMUX_SOCKET": str(amux.runtime / "amuxd.sock"),
-    }
-    amux.cli("report", kind, message, env=environment)
 
 
 def test_the_badge_counts_and_says_who_waits(amux: Amux, follow: Any) -> None:

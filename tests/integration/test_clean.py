@@ -1,12 +1,16 @@
 """Retention: what was at rest for long enough goes, and nothing else."""
 
+import contextlib
+import fcntl
 import json
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from agent_fixtures import Agents, state_file
-from harness.client import Session
+from harness.bus import CallFailed
+from harness.client import Client, Session
 from harness.daemon import Amux
 from harness.repositories import repository
 from harness.waiting import until
@@ -123,3 +127,72 @@ def test_one_that_somebody_looks_at_stays(amux: Amux, agents: Agents) -> None:
         session.certificate()
         assert amux.manager.call("Clean", "a{sv}", {}) == []
     until(lambda: amux.manager.call("Clean", "a{sv}", {}) == [session.id])
+
+
+def runs(amux: Client, argument: str) -> bool:
+    return any(argument in words for words in amux.machine.command_lines().values())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_shell_that_stayed_open_is_left_to_who_works_in_it(
+    amux: Amux, agents: Agents, restarted: bool
+) -> None:
+    session = amux.create(["true"], shell=True, env={"SHELL": "/bin/bash"}, name="open")
+    session.wait_state("completed")
+    until(lambda: session.get("ShellOpen"))
+    session.send("sleep 98765")
+    until(lambda: runs(amux, "98765"))
+    agents.write(head="[retention]\ncompleted = 0\n")
+    if restarted:
+        amux.restart()
+    assert amux.manager.call("Clean", "a{sv}", {"dry_run": ("b", True)}) == []
+    assert amux.cli("clean").stdout == ""
+    assert runs(amux, "98765")
+    session.stop()
+    until(lambda: amux.manager.call("Clean", "a{sv}", {}) == [session.id])
+    assert not runs(amux, "98765")
+
+
+def test_what_a_stop_could_not_end_is_left_alone(amux: Amux, agents: Agents) -> None:
+    deaf = "trap '' TERM HUP; echo ready; while :; do sleep 87654; done"
+    session = amux.create(["sh", "-c", f'setsid sh -c "{deaf}" & exec sleep 1000'], name="deaf")
+    until(lambda: "ready" in session.log())
+    refused = amux.machine.outside(amux.machine.runtime) / f"systemd/user/{session.get('Unit')}.d"
+    refused.mkdir()
+    (refused / "refused.conf").write_text("[Unit]\nRefuseManualStop=yes\n")
+    amux.machine.systemctl("daemon-reload")
+    try:
+        with pytest.raises(CallFailed, match="could not be stopped"):
+            session.stop()
+        assert session.state == "failed"
+        session.certificate()
+        agents.write(head="[retention]\nfailed = 0\n")
+        shutil.rmtree(refused)
+        amux.machine.systemctl("daemon-reload")
+        assert amux.cli("clean").stdout == ""
+        assert runs(amux, "87654")
+    finally:
+        shutil.rmtree(refused, ignore_errors=True)
+        amux.machine.systemctl("daemon-reload")
+    amux.machine.systemctl("kill", "--signal=SIGKILL", session.get("Unit"))
+    until(lambda: amux.manager.call("Clean", "a{sv}", {}) == [session.id])
+
+
+def test_what_is_about_to_come_back_is_not_removed_first(amux: Amux, agents: Agents) -> None:
+    """More of them than begin at once, and each held up: the rest waits for its turn."""
+    sessions = [amux.create(["sleep", "1000"], resume="auto", name=f"server-{n}") for n in range(6)]
+    with contextlib.ExitStack() as held:
+        amux.stop()
+        amux.machine.systemctl("stop", "amux-*.service")
+        for session in sessions:
+            path = state_file(amux, session)
+            past = {"boot_id": "another", "state_changed_at": int((time.time() - 8 * DAY) * 1e6)}
+            path.write_text(json.dumps(json.loads(path.read_text()) | past))
+            lock = held.enter_context((path.parent / ".lock").open("a"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # The call that starts amuxd, as that of the timer may be.
+        assert amux.manager.call("Clean", "a{sv}", {"dry_run": ("b", True)}) == []
+        assert amux.manager.call("Clean", "a{sv}", {}) == []
+    for session in sessions:
+        session.wait_state("running")
+        assert session.get("Run") == 2

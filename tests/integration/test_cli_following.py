@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -37,6 +38,29 @@ def test_wait_has_a_time_limit(build: Stand) -> None:
     code, _, err = build.amux("wait", "--timeout", "0.1s", "build")
     assert (code, err) == (124, "amux: build (s001) goes on after 0.1s\n")
     assert build.amux("wait", "--timeout", "soon", "build")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("alive", "why", "left"),
+    [
+        ("dead", "waiting until its end is written", "has ended, and that is not written down"),
+        ("alive", "still waiting", "goes on"),
+    ],
+)
+def test_wait_tells_an_end_that_is_not_written_from_a_life(
+    build: Stand, alive: str, why: str, left: str
+) -> None:
+    build.tell("Set", "ss", "s001", json.dumps({"SessionAlive": alive, "Unwritten": "no room"}))
+    code, _, err = build.amux("wait", "--timeout", "0.1s", "build")
+    assert code == 124
+    assert err == f"amux: build (s001): no room; {why}\namux: build (s001) {left} after 0.1s\n"
+
+
+@pytest.mark.parametrize("limit", ["30d", "99999999999999", "9" * 400])
+def test_wait_has_no_limit_for_its_time_limit(build: Stand, limit: str) -> None:
+    waiting = build.waiting("build", options=["--timeout", limit])
+    build.tell("Exit", "sis", "s001", 3, "")
+    assert waiting.ends() == (3, "", "")
 
 
 def test_wait_does_not_take_suspended_for_an_end_and_survives_a_restart(build: Stand) -> None:
@@ -92,6 +116,14 @@ def test_watch_for_people(build: Stand) -> None:
     watching.until(r"build \(s001\)  running: started\n")
     build.amux("stop", "build")
     watching.until(r"running → stopped: asked to stop\n(.|\n)*exited: SIGTERM\n")
+
+
+def test_watch_begins_with_the_states_as_the_list_words_them(build: Stand) -> None:
+    why = "it is failed (exited with code 1), and that is not written down: No space left on device"
+    build.tell("Set", "ss", "s001", json.dumps({"SessionAlive": "dead", "Unwritten": why}))
+    build.begin("watch").until(rf"build \(s001\)  running \(ended, not written\): {re.escape(why)}\n")
+    told = json.loads(build.begin("watch", "--json").until("\n"))
+    assert (told["state"], told["status"]) == ("running", "running (ended, not written)")
 
 
 def log_of(stand: Stand, run: int = 1) -> Path:

@@ -1,6 +1,7 @@
 """amux run, against a stand-in for amuxd: what is asked, bad arguments, --wait."""
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -36,7 +37,15 @@ def test_run_says_name_and_id_and_passes_what_was_asked(stand: Stand) -> None:
         "cpu_quota": 50,
         "cpu_weight": 10,
         "tasks_max": 5,
+        "umask": own_umask(),
     }
+
+
+def own_umask() -> int:
+    """Of this process, which the CLI inherits."""
+    own = os.umask(0o022)
+    os.umask(own)
+    return own
 
 
 def test_run_without_a_command_is_the_shell_here(stand: Stand) -> None:

@@ -47,6 +47,34 @@ def test_ls_on_a_terminal_fits_it_and_shows_names_harmless(stand: Stand) -> None
     assert all(width(line) <= 70 for line in plain.splitlines())
 
 
+WAITING = {"Attention": "permission"}
+GONE = {"SessionAlive": "dead", "Unwritten": "it is failed"}
+
+
+@pytest.mark.parametrize("columns", range(20, 101, 5))
+def test_ls_on_a_narrow_terminal_cuts_all_else_before_the_state(stand: Stand, columns: int) -> None:
+    for name, changes in (("a-long-name-of-it", WAITING), ("another-long-name", GONE)):
+        stand.amux("run", "-n", name, "-d", "what it is for", "make")
+        stand.tell("Set", "ss", f"s{1 + (changes is GONE):03}", json.dumps(changes))
+    lines = stand.terminal("ls", columns=columns, NO_COLOR="1").ends()[1].splitlines()
+    assert all(width(line) <= columns for line in lines)
+    head, *rows = lines
+    for row, status in zip(
+        rows, ("running (waiting: permission)", "running (ended, not written)"), strict=True
+    ):
+        assert row.startswith("s00")
+        # s001, two blanks, and the longer of the two.
+        assert (status if columns >= len("SESSION") + 2 + 29 else "running") in row
+    names = head.split()
+    if columns >= 50:
+        assert "NAME" in names
+    if columns >= 60:
+        assert "IN-STATUS" in names
+    if columns == 100:
+        assert names == ["SESSION", "NAME", "DESCRIPTION", "STATUS", "IN-STATUS", "TOTAL"]
+        assert "a-long-name-of-it" in rows[0]
+
+
 def test_ls_filters(build: Stand) -> None:
     build.amux("run", "nope")
     assert build.amux("ls", "--state", "failed")[1].count("\n") == 2

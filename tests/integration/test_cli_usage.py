@@ -85,6 +85,8 @@ def test_a_name_that_is_taken_for_an_option(bus: Stand) -> None:
     code, _, err = bus.amux("stop", "-dash")
     assert code == 2
     assert err.endswith("\n      amux stop --help; a name that begins with a dash: amux stop -- NAME\n")
+    # What follows there is a command.
+    assert bus.amux("run", "--nope")[2].endswith("\n      amux run --help\n")
     assert bus.amux("ls", "-dash")[2].endswith("\n      amux ls --help\n")
 
 

@@ -90,7 +90,20 @@ def test_a_run_that_failed_is_tried_again_on_the_next_boot(
         session.wait_state("failed")
     machine_reboots.reboot(session)
     until(lambda: "not resumed by itself" in session.get("Reason"))
-    assert session.get("Run") == 4
+    assert (session.state, session.get("Run")) == ("failed", 4)
+
+
+def test_a_run_that_lasted_and_failed_then_is_not_begun_again(amux: Amux, machine_reboots: Reboots) -> None:
+    ended, other = (amux.create(["sleep", "infinity"], cwd="/", resume="auto") for _ in range(2))
+    machine_reboots.reboot(ended, other)
+    for session in (ended, other):
+        until(lambda: (session.state, session.get("Run")) == ("running", 2))  # noqa: B023
+    ended.call("Kill", "s", "SIGKILL")
+    ended.wait_state("failed")
+    ended.certificate()
+    machine_reboots.reboot(ended, other, auto_lasted=True)
+    until(lambda: (other.state, other.get("Run")) == ("running", 3))
+    assert (ended.state, ended.get("Run")) == ("failed", 2)
 
 
 def test_one_that_cannot_be_resumed_stays_suspended(

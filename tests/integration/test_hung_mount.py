@@ -137,6 +137,7 @@ def test_one_that_was_being_made_keeps_nobody_waiting(amux: Amux, directory: Pat
         amux.start()
         assert session.state == "running"
         assert time.monotonic() - began < AT_MOST
+        assert "Problem:     being made: " in amux.cli("ws", "show", "far").stdout
         assert "there is a workspace named 'far' already" in refused(
             amux, "ws", "add", "far", "--path", str(tmp_path)
         )

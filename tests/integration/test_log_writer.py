@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -22,16 +24,30 @@ SHELLS = ["dash", "bash", "busybox"]
 
 
 class Writer:
-    def __init__(self, directory: Path, shell: str, cap: int, **environment: str) -> None:
+    def __init__(
+        self, directory: Path, shell: str, cap: int, user: int | None, python: str, **environment: str
+    ) -> None:
         self.log = directory / "output.log"
         self.gates = directory / "gates"
         self.gates.mkdir()
+        if user is not None:
+            os.chown(self.gates, user, user)
+        scripts = Path(str(files("amuxd.hosts")))
+        for name in ("logger.sh", "spare_logger.py"):
+            # Where anybody may read them.
+            shutil.copy(scripts / name, directory)
         words = {"dash": ["/bin/dash"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}[shell]
         if shutil.which(words[0]) is None:
             pytest.skip(f"there is no {words[0]} here")
         self.process = subprocess.Popen(
-            [*words, SCRIPT, str(self.log), str(cap), str(self.gates / "up")],
+            [
+                *(*words, str(directory / "logger.sh"), str(self.log), str(cap)),
+                *(str(self.gates / "up"), python),
+            ],
             stdin=subprocess.PIPE,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
             env={**os.environ, **environment},
             start_new_session=True,
         )
@@ -58,12 +74,14 @@ class Writer:
 
 
 class Writers:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, user: int | None = None, python: str = sys.executable) -> None:
         self.directory = directory
+        self.user = user
+        self.python = python
         self.all: list[Writer] = []
 
     def begin(self, shell: str = "dash", cap: int = CAP, **environment: str) -> Writer:
-        writer = Writer(self.directory, shell, cap, **environment)
+        writer = Writer(self.directory, shell, cap, self.user, self.python, **environment)
         self.all.append(writer)
         return writer
 
@@ -219,3 +237,183 @@ def test_how_much_may_wait(tmp_path: Path, cap: int, limit: str, may_wait: int) 
     words = ["unshare", "--mount", "--map-root-user", "sh", "-c", LIMITED, limit, str(part)]
     answer = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (answer.stdout, answer.stderr) == (f"{may_wait}\n", "")
+
+
+# Nobody else's, so that only its own processes count.
+SOMEBODY = 54321
+
+
+@pytest.fixture
+def limited() -> Iterator[Writers]:
+    """Of a user whom the kernel holds to a limit; it does not hold root to any."""
+    directory = Path(tempfile.mkdtemp())
+    os.chown(directory, SOMEBODY, SOMEBODY)
+    python = next(filter(_may_be_run, [sys.executable, "/usr/bin/python3"]), None)
+    if python is None:
+        pytest.skip("there is no Python here for anybody but root")
+    begun = Writers(directory, SOMEBODY, python)
+    yield begun
+    for writer in begun.all:
+        writer.kill()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _may_be_run(python: str) -> bool:
+    try:
+        subprocess.run([python, "-I", "-S", "-c", ""], user=SOMEBODY, group=SOMEBODY, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def allow(writer: Writer, processes: int) -> None:
+    limit(writer, f"--nproc={processes}:")
+
+
+def limit(writer: Writer, what: str) -> None:
+    # Not by root, which need not be allowed to everywhere.
+    words = ["prlimit", f"--pid={writer.process.pid}", what]
+    subprocess.run(words, user=SOMEBODY, group=SOMEBODY, extra_groups=[], check=True)
+
+
+def stands_in(writer: Writer) -> bool:
+    return any(word.endswith("spare_logger.py") for word in psutil.Process(writer.process.pid).cmdline())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_it_goes_on_without_another_process(limited: Writers, shell: str) -> None:
+    writer = limited.begin(shell)
+    whole = "first\n"
+    writer.prints("first\n")
+    until(lambda: writer.kept() == whole)
+    for _ in range(2):
+        allow(writer, 1)
+        # What copies for it ends after so many pieces, and no other can be had.
+        for number in range(200):
+            writer.prints(f"{number}\n")
+            whole += f"{number}\n"
+            if not stands_in(writer):
+                until(lambda: writer.kept() == whole or stands_in(writer))  # noqa: B023
+        # bash tries for a quarter of a minute.
+        until(lambda: writer.kept() == whole, timeout=60)  # noqa: B023
+        assert stands_in(writer)
+        writer.prints("\0\x1b\xff")
+        whole += "\0\x1b\xff"
+        until(lambda: writer.kept() == whole)  # noqa: B023
+        allow(writer, 1000)
+        writer.prints("once more\n")
+        whole += "once more\n"
+        until(lambda: not stands_in(writer))
+        until(lambda: writer.kept() == whole)  # noqa: B023
+    allow(writer, 1)
+    writer.prints("last\n")
+    writer.end()
+    assert writer.kept() == whole + "last\n"
+
+
+def begin_stand_in(writers: Writers, cap: int = CAP) -> Writer:
+    writer = writers.begin(cap=cap)
+    allow(writer, 1)
+    begin_to_stand_in(writer)
+    return writer
+
+
+def begin_to_stand_in(writer: Writer) -> None:
+    def prints_and_stands_in() -> bool:
+        # What copies for it ends after so many pieces, and no other can be had.
+        writer.prints("x")
+        return stands_in(writer)
+
+    until(prints_and_stands_in)
+
+
+def test_without_another_process_the_log_keeps_to_its_cap(limited: Writers) -> None:
+    cap = 100_000
+    writer = begin_stand_in(limited, cap)
+    dropped = writer.log.with_name("output.log.dropped")
+    last = 0
+    for number in range(1, 6):
+        first, last = last, number * 12_000
+        writer.prints("".join(f"{line}\n" for line in range(first, last)))
+        until(lambda: writer.kept().endswith(f"{last - 1}\n"))  # noqa: B023
+    assert stands_in(writer)
+    for log in (writer.log, writer.log.with_name("output.log.1")):
+        assert log.stat().st_size < cap + RESERVED_FOR_LITTLE
+    kept = [int(line) for line in writer.kept().splitlines()[1:]]
+    assert kept == list(range(kept[0], last))
+    assert dropped.stat().st_size == 0
+
+
+LOST = "[amux: the disk was full, output is missing here]"
+LOST_TO_THE_END = "[amux: the disk was full to the end, output may be missing here]"
+
+
+def in_want_of_room(limited: Writers, cap: int = CAP) -> Writer:
+    """Held to the size that its log has."""
+    writer = begin_stand_in(limited, cap)
+    writer.prints(1000 * "before\n")
+    until(lambda: writer.kept().count("before\n") == 1000)
+    limit(writer, f"--fsize={writer.log.stat().st_size}:")
+    writer.prints("in vain\n")
+    until((writer.gates / "full").exists)
+    return writer
+
+
+def test_without_another_process_it_waits_for_room_as_well(limited: Writers) -> None:
+    writer = in_want_of_room(limited)
+    limit(writer, "--fsize=unlimited:")
+    until(lambda: writer.kept().endswith("before\nin vain\n"))
+    until(lambda: not (writer.gates / "full").exists())
+    writer.process.terminate()
+    writer.prints("on\n")
+    writer.end()
+    assert writer.kept().endswith("before\nin vain\non\n")
+
+
+def test_without_another_process_a_session_that_ends_does_not_wait_for_room(limited: Writers) -> None:
+    writer = in_want_of_room(limited)
+    writer.process.terminate()
+    assert writer.process.wait(20) == 1
+    assert writer.kept().splitlines()[-1] == LOST_TO_THE_END
+
+
+def test_without_another_process_not_everything_waits_for_room(limited: Writers) -> None:
+    writer = in_want_of_room(limited, cap=100_000)
+    # To the writer, who tests is the terminal.
+    held = bytearray(b"x") * (64 << 20)
+    writer.prints((2 << 20) * "x")
+    del held
+    limit(writer, "--fsize=unlimited:")
+    until(lambda: LOST in writer.kept())
+    writer.prints("on\n")
+    until(lambda: writer.kept().endswith("on\n"))
+
+
+def test_without_another_process_nor_a_directory_it_ends_with_the_output(limited: Writers) -> None:
+    writer = begin_stand_in(limited)
+    writer.prints("y")
+    until(lambda: writer.kept().endswith("y"))
+    shutil.rmtree(limited.directory)
+    writer.prints("in vain\n")
+    assert writer.end() == 1
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_one_that_has_processes_again_still_ends_with_its_session(limited: Writers, shell: str) -> None:
+    path = standing_in(limited.directory, "fallocate: fallocate failed: No space left on device")
+    fallocate = limited.directory / "bin/fallocate"
+    for program in (fallocate.parent, fallocate):
+        program.chmod(0o755)
+    fallocate.rename(limited.directory / "later")
+    writer = limited.begin(shell, PATH=path)
+    allow(writer, 1)
+    begin_to_stand_in(writer)
+    (limited.directory / "later").rename(fallocate)
+    allow(writer, 1000)
+    writer.prints("more\n")
+    until(lambda: not stands_in(writer))
+    writer.prints("more\n")
+    until((writer.gates / "full").exists)
+    writer.process.terminate()
+    writer.process.wait(20)
+    assert writer.kept().splitlines()[-1] == LOST_TO_THE_END

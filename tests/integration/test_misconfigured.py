@@ -1,6 +1,7 @@
 """A typo in the configuration: nothing goes that the user may have said to keep, and he is told."""
 
 import json
+from pathlib import Path
 
 import pytest
 from agent_fixtures import Agents, Reboots, state_on_disk
@@ -101,6 +102,60 @@ def test_the_user_is_told_until_it_is_right(amux: Amux) -> None:
     amux.config.unlink()
     amux.manager.call("Reload")
     assert amux.cli("ls").stderr == ""
+
+
+def is_told(line: str, amux: Amux) -> bool:
+    return line.startswith(f"amux: the configuration is wrong: {amux.config}: {WRONG}")
+
+
+@pytest.mark.parametrize("command", [["badge"], ["ws", "add", "here", "--path", "/"]])
+def test_who_asks_once_is_told_once(amux: Amux, command: list[str]) -> None:
+    misconfigure(amux)
+    told = amux.cli(*command)
+    [line] = told.stderr.splitlines()
+    assert is_told(line, amux)
+    assert told.stdout in ("0\n", "added here: /\n")
+
+
+@pytest.mark.parametrize(
+    "command", [["badge", "--follow"], ["badge", "--waybar"], ["ls", "--watch"], ["ls", "--watch", "--json"]]
+)
+def test_who_looks_on_is_told_once(amux: Amux, command: list[str], tmp_path: Path) -> None:
+    misconfigure(amux)
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        looking = amux.popen(*command, stdout=stdout, stderr=stderr)
+    try:
+        until(out.read_text)
+        for _ in range(2):
+            before = out.read_text()
+            amux.create(["sleep", "infinity"])
+            until(lambda: out.read_text() != before)  # noqa: B023
+        [line] = err.read_text().splitlines()
+        assert is_told(line, amux)
+        assert "configuration" not in out.read_text()
+        # Something else is wrong, and then nothing.
+        amux.config.write_text("[retention\n")
+        amux.machine.systemctl("kill", "--signal=SIGHUP", "amuxd.service")
+        until(lambda: amux.manager.get("ConfigurationError").count("cannot be read"))
+        amux.create(["sleep", "infinity"])
+        until(lambda: "cannot be read" in err.read_text())
+        assert len(err.read_text().splitlines()) == 2
+    finally:
+        looking.kill()
+        looking.wait(20)
+
+
+def test_on_a_terminal_the_list_says_so_as_long_as_it_is_so(amux: Amux) -> None:
+    misconfigure(amux)
+    done(amux)
+    with amux.terminal("ls", "--watch", columns=120) as terminal:
+        terminal.expect("the configuration is wrong: ")
+        terminal.expect("completed")
+        amux.config.write_text("")
+        amux.manager.call("Reload")
+        amux.create(["sleep", "infinity"], name="later")
+        assert "the configuration" not in terminal.expect("later").rpartition("SESSION")[0][-200:]
 
 
 def test_an_agent_of_the_users_own_waits_for_its_profile(amux: Amux, agents: Agents) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from agent_fixtures import Agents
-from harness.client import Session
+from attention_fixtures import report
 from harness.daemon import Amux
 from harness.desktop import BUILD, Dunst, Server
 from harness.lines import Lines
@@ -34,16 +34,6 @@ def settings(amux: Amux, text: str) -> None:
     amux.config.parent.mkdir(parents=True, exist_ok=True)
     amux.config.write_text("[sessions]\n" + text)
     amux.manager.call("Reload")
-
-
-def report(amux: Amux, session: Session, kind: str, message: str = "") -> None:
-    token = amux.state / "sessions" / session.id / "runs" / str(session.get("Run")) / "token"
-    environment = {
-        "AMUX_SESSION_ID": session.id,
-        "AMUX_TOKEN": token.read_text().strip(),
-        "AMUX_SOCKET": str(amux.runtime / "amuxd.sock"),
-    }
-    amux.cli("report", kind, message, env=environment)
 
 
 @needs_desktop

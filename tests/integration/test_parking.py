@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,55 @@ def test_a_parked_session_runs_on_without_a_process(amux: Amux, agents: Agents) 
     refused = amux.cli("park", session.id, check=False)
     assert refused.returncode == 4
     assert "is parked, park is not possible" in refused.stderr
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_end_of_a_parked_session_is_that_of_its_process(
+    amux: Amux, agents: Agents, restarts: bool
+) -> None:
+    session = parked(agents)
+    over = time.time_ns() // 1000
+    if restarts:
+        amux.restart()
+        session.wait_state("running")
+    session.stop()
+    certificate = session.certificate()
+    assert (session.state, certificate["known"], certificate["exit_code"]) == ("stopped", True, 0)
+    assert session.get("ParkedUSec") == 0
+    assert session.get("StartedUSec") < certificate["ended_usec"] <= over < session.get("StateChangedUSec")
+    assert "how is not known" not in amux.cli("show", session.id).stdout
+    # It is no end of the next run.
+    session.call("Restart")
+    until(lambda: "heard" not in session.log())
+    amux.machine.kill(session.get("Pid"))
+    session.wait_state("failed")
+    assert session.certificate()["signal"] == "SIGKILL"
+    assert session.certificate()["ended_usec"] == session.get("StateChangedUSec")
+
+
+def test_the_end_of_a_process_that_was_brought_back_is_its_own(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    over = time.time_ns() // 1000
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+    session.stop()
+    assert session.certificate()["ended_usec"] > over
+
+
+def test_a_parked_session_whose_directory_goes_ended_when_it_was_parked(amux: Amux, agents: Agents) -> None:
+    place = amux.machine.home / "place"
+    place.mkdir()
+    amux.cli("ws", "add", "here", "--path", str(place))
+    session = agents.create(workspace="here", cwd=str(place))
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    session.call("Park")
+    over = time.time_ns() // 1000
+    shutil.rmtree(place)
+    session.wait_state("orphaned")
+    certificate = session.certificate()
+    assert (certificate["known"], certificate["exit_code"]) == (True, 0)
+    assert certificate["ended_usec"] <= over
 
 
 def test_what_is_sent_arrives_however_slow_it_comes_back(amux: Amux, agents: Agents) -> None:
@@ -105,7 +155,11 @@ def test_resume_brings_it_back_in_its_run(amux: Amux, agents: Agents) -> None:
 def test_it_can_be_stopped_and_begun_again(amux: Amux, agents: Agents) -> None:
     session = parked(agents)
     session.stop()
-    assert (session.state, session.get("Reason"), session.get("Parked")) == ("stopped", "stopped", False)
+    assert (session.state, session.get("Reason"), session.get("Parked")) == (
+        "stopped",
+        "stopped; exited with code 0",
+        False,
+    )
     session.call("Resume")
     until(lambda: "remembering ['first']" in session.log())
     assert session.get("Run") == 2
@@ -226,6 +280,8 @@ def test_one_that_cannot_come_back_stays_parked_and_says_so(amux: Amux, agents: 
     agents.configure(resume=[])
     with pytest.raises(CallFailed, match="stays parked: standin has no way to continue"):
         session.send("second")
+    assert not session.get("Resumable")
+    assert "its process has ended, and nothing brings it back" in amux.cli("show", session.id).stdout
     agents.configure()
     session.send("second")
     until(lambda: "heard 2: second" in session.log())

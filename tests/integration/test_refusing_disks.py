@@ -7,98 +7,14 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from harness.bus import CallFailed
 from harness.client import Session
 from harness.daemon import Amux
 from harness.machine import Machine
+from harness.small_disks import Disk, on_small_disk
 from harness.waiting import until
-
-
-class Disk:
-    """A small file system of its own, under all that amuxd keeps."""
-
-    def __init__(self, machine: Machine, amux: Amux, kind: str) -> None:
-        self.machine = machine
-        self.kind = kind
-        self.refuses = False
-        self.directory = amux.state
-        self.filler = self.directory / "filler"
-        self._root = amux.machine.outside(self.directory)
-        machine.run(["mkdir", "-p", self.directory])
-        if kind == "full ext4":
-            image = machine.temporary / "disk"
-            machine.run(["truncate", "--size=16M", image])
-            machine.run(["/usr/sbin/mkfs.ext4", "-q", "-m0", image])
-            machine.run(["mount", "-o", "loop", image, self.directory])
-        elif kind == "quota":
-            self._make_with_quota(machine.temporary / "disk")
-        else:
-            options = "size=8M,nr_inodes=200" if kind == "no inodes" else "size=8M"
-            machine.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.directory])
-
-    def _make_with_quota(self, image: Path) -> None:
-        """Which btrfs keeps even for root."""
-        run = self.machine.run
-        run(["truncate", "--size=128M", image])
-        run(["/usr/sbin/mkfs.btrfs", "--force", "--quiet", "--mixed", image])
-        made = run(["mount", "-t", "btrfs", "-o", "loop", image, self.directory], check=False)
-        if "unknown filesystem" in made.stderr:
-            pytest.skip("this kernel has no btrfs")
-        run(["/usr/bin/btrfs", "quota", "enable", self.directory])
-        run(["/usr/bin/btrfs", "subvolume", "create", self.directory / "own"])
-        run(["/usr/bin/btrfs", "qgroup", "limit", "8M", self.directory / "own"])
-        run(["mount", "--bind", self.directory / "own", self.directory])
-
-    def refuse(self) -> None:
-        self.refuses = True
-        match self.kind:
-            case "read-only":
-                until(self._becomes_read_only)
-            case "no inodes":
-                script = 'i=0; mkdir "$0"; while touch "$0/$i"; do i=$((i+1)); done 2>/dev/null'
-                self.machine.run(["sh", "-c", script, self.filler])
-            case _:
-                self.machine.run(["dd", "if=/dev/zero", f"of={self.filler}", "bs=64k"], check=False)
-                self.machine.run(["dd", "if=/dev/zero", f"of={self.filler}.2", "bs=512"], check=False)
-
-    def _becomes_read_only(self) -> bool:
-        """On top of itself: the files that are open already can be written still."""
-        self.machine.run(["mount", "--bind", self.directory, self.directory])
-        remount = ["mount", "-o", "remount,bind,ro", self.directory]
-        if self.machine.run(remount, check=False).returncode == 0:
-            return True
-        # Somebody has just opened a file through it.
-        self.machine.run(["umount", "--lazy", self.directory])
-        return False
-
-    def allow(self) -> None:
-        self.refuses = False
-        if self.kind == "read-only":
-            self.machine.run(["umount", "--lazy", self.directory])
-        else:
-            self.machine.run(["sh", "-c", 'rm -rf "$0" "$0.2"', self.filler])
-        if self.kind == "quota":
-            # What was removed counts until then.
-            self.machine.run(["sync", "--file-system", self.directory])
-
-    def ease(self) -> None:
-        """Room for changes of state, and none for output."""
-        self.machine.run(["truncate", "--size=-100K", self.filler])
-
-    def stored(self, session: Session, name: str = "state.json") -> str:
-        return (self._root / "sessions" / session.id / name).read_text()
-
-    def state(self, session: Session) -> str:
-        return str(json.loads(self.stored(session))["state"])
-
-    def log(self, session: Session) -> str:
-        path = self._root / "sessions" / session.id / "runs/1/output.log"
-        # Where there was no room for it, it is to come.
-        return path.read_text(errors="replace") if path.exists() else ""
-
 
 KINDS = ["full", "full ext4", "quota", "no inodes", "read-only"]
 REFUSED = "No space left|Read-only|Disk quota exceeded"
@@ -106,16 +22,8 @@ REFUSED = "No space left|Read-only|Disk quota exceeded"
 
 @pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, shared_machine: Machine) -> Iterator[tuple[Amux, Disk]]:
-    amux = Amux(shared_machine)
-    disk = Disk(shared_machine, amux, request.param)
-    try:
-        amux.start()
-        yield amux, disk
-    finally:
-        if disk.refuses:
-            disk.allow()
-        # With its directory the mount goes as well.
-        amux.close()
+    with on_small_disk(shared_machine, request.param) as amux_and_disk:
+        yield amux_and_disk
 
 
 def test_a_change_that_cannot_be_written_is_refused_and_nothing_else_changes(
@@ -179,7 +87,10 @@ def test_an_end_that_cannot_be_written_is_told_all_the_same(disk: tuple[Amux, Di
     assert re.match(
         rf"it is failed \(exited with code 7\), and .* not written down: .*({REFUSED})", unwritten
     )
-    assert unwritten in said
+    assert f"{unwritten}; waiting until its end is written\n" in said
+    limited = amux.cli("wait", "--timeout", "0.1s", session.id, check=False)
+    assert limited.returncode == 124
+    assert limited.stderr.endswith(" has ended, and that is not written down after 0.1s\n")
     assert (session.state, small.state(session)) == ("running", "running")
     assert "running (ended, not written)" in amux.cli("ls").stdout
     shown = amux.cli("show", session.id).stdout
@@ -257,6 +168,31 @@ def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) ->
     if small.kind != "read-only":
         other.wait_state("failed", timeout=15)
         assert other.certificate()["signal"] == "SIGKILL"
+
+
+def test_how_a_command_in_a_shell_ended_is_known_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    line = "echo ready; read word; exit 6"
+    session = amux.create([line], shell=True, cwd="/", env={"SHELL": "/bin/bash"})
+    until(lambda: "ready" in small.log(session))
+    small.refuse()
+    before = time.time()
+    session.send("go")
+    # There was room for it from the beginning, but btrfs writes nothing twice to the same place.
+    if small.kind in {"read-only", "quota"}:
+        told = "exited with code 6, which cannot be written down"
+        until(lambda: told in session.call("Capture", "u", 50).replace("\n", ""))
+        assert session.get("SessionAlive") == "alive"
+    else:
+        until(lambda: "it is failed (exited with code 6)" in session.get("Unwritten"))
+        assert "running (ended, not written)" in amux.cli("ls").stdout
+    after = time.time()
+    small.allow()
+    session.wait_state("failed", timeout=15)
+    assert session.certificate()["exit_code"] == 6
+    assert before <= session.certificate()["ended_usec"] / 1e6 <= after
+    session.send("echo in-$((40 + 2))")
+    until(lambda: "in-42" in small.log(session))
 
 
 # Says nothing until it is told which lines it shall print, and rings when it has.

@@ -146,15 +146,24 @@ def test_what_cannot_be_resumed_says_why_and_what_can_be_done(amux: Amux, agents
 
 def test_a_profile_that_went_away_leaves_its_sessions(amux: Amux, agents: Agents) -> None:
     session = agents.create("standin", "--model", "x")
+    begun = session.get("Command")
+    assert begun[-2:] == ["--model", "x"]
     session.stop()
+    reason = session.get("Reason")
+    assert {"restart", "resume"} <= set(session.get("Possible"))
     amux.config.unlink()
     amux.manager.call("Reload")
-    assert session.get("Command") == ["standin", "--model", "x"]
-    with pytest.raises(CallFailed, match="there is no agent 'standin' any more"):
+    # What was run was run.
+    assert session.get("Command") == begun
+    with pytest.raises(CallFailed, match="there is no agent 'standin' any more") as refused:
         session.call("Resume")
-    with pytest.raises(CallFailed, match="could not start: there is no agent 'standin' any more"):
-        session.call("Restart")
-    assert session.get("Reason") == "could not start: there is no agent 'standin' any more"
+    assert refused.value.name == "org.amux.Amux1.Error.NotResumable"
+    refusal = amux.cli("restart", session.id, check=False)
+    assert refusal.returncode == 4
+    assert "restart is not possible: there is no agent 'standin' any more" in refusal.stderr
+    # It ended well, and has not failed for that.
+    assert (session.state, session.get("Reason"), session.get("Run")) == ("stopped", reason, 1)
+    assert f"Next:        amux logs|archive|rm {session.id}" in amux.cli("show", session.id).stdout
 
 
 def test_an_agent_that_chooses_its_conversation_is_found_out(amux: Amux, agents: Agents) -> None:

@@ -60,7 +60,7 @@ def test_a_command_that_fails_in_a_shell(amux: Amux) -> None:
         exited = events.wait(lambda event: event.member == "SessionExited")
         assert exited.body[3:5] == (3, "")
         status = amux.state / "sessions" / session.id / "runs/1/exit_status"
-        assert status.read_text() == "3\n"
+        assert status.read_text() == "  3\n"
         assert session.get("Reason") == "exited with code 3"
         assert "so it goes" in session.certificate()["last_lines"]
         assert "failed (exit 3, shell open)" in amux.cli("ls").stdout

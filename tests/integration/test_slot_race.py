@@ -24,6 +24,7 @@ from amuxd.workspaces.slots import Queued, Taken, next_in
 
 RACERS = 20
 SLOTS = 2
+ROUNDS = 1000
 FORK = multiprocessing.get_context("fork")
 BOOT = "this boot"
 
@@ -186,8 +187,7 @@ def one_round(track: Track, chance: random.Random, number: int) -> None:
     assert [one for one in after if one in stayed] == stayed
 
 
-@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.nightly)])
-def test_twenty_processes_for_two_slots(track: Track, rounds: int) -> None:
+def test_twenty_processes_for_two_slots(track: Track) -> None:
     chance = random.Random(5)
-    for number in range(rounds):
+    for number in range(ROUNDS):
         one_round(track, chance, number)

@@ -1,5 +1,7 @@
 """An amuxd that cannot be had: amux says at once what it is, and how to go on."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -118,9 +120,34 @@ def test_what_cannot_be_written_of_one_session_is_not_taken_for_its_death(amux: 
         assert "Alive:       not known yet" in shown
         assert f"Next:        amux logs {session.id}" in shown
         assert amux.cli("rm", session.id, check=False).returncode == 1
+        refused = amux.cli("stop", session.id, check=False)
+        assert refused.returncode == 1
+        why = f"amux: sleep could not be looked at (it cannot be written: {amux.state}/sessions/{session.id} "
+        assert refused.stderr.startswith(why)
+        way = "stop is not possible until then; its processes can be ended by: "
+        hint = f"systemctl --user kill --signal=SIGKILL amux-{session.id}.service"
+        assert refused.stderr.endswith(f"{way}{hint}\n")
         assert other.state == "running"
     session.wait_state("running", timeout=20)
     assert "Alive:" not in amux.cli("show", session.id).stdout
+
+
+def test_of_one_that_hangs_nothing_is_asked_that_it_would_do_later(embedded: Embedded) -> None:
+    embedded.cli("ls")
+    keeper = embedded.machine.outside_pid(int((embedded.state / "amuxd.lock").read_text()))
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        asking = [
+            embedded.popen(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for command in (["run", "sleep", "infinity"], ["clean"])
+        ]
+        for process in asking:
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out) == (5, "")
+            assert err.splitlines()[0] == "amux: amuxd does not answer (waited 10 s)"
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    assert embedded.cli("ls").stdout == ""
 
 
 def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
@@ -131,7 +158,7 @@ def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
     told, hint = refused.stderr.splitlines()
     assert told.startswith("amux: amuxd does not start: ")
     assert told.endswith(f"; it last said: nothing can be kept in {embedded.state}: Is a directory")
-    assert hint.endswith(" -m amuxd")
+    assert hint.endswith("/bin/amuxd")
     lock.rmdir()
     assert embedded.cli("ls").returncode == 0
 

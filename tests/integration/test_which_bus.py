@@ -12,6 +12,7 @@ import pytest
 from harness.daemon import Amux, Embedded
 from harness.machine import REPOSITORY, Machine
 
+from amuxd.cli.failures import UNREACHABLE
 from amuxd.errors import NEEDS_PERSON
 
 STRANGER, VICTIM = 61001, 61002
@@ -31,6 +32,17 @@ def test_beside_systemd_no_amuxd_without_units_is_started(machine: Machine) -> N
     assert "knows of no amuxd" in refused.stderr
     assert "systemctl --user start amuxd" in refused.stderr
     assert not machine.outside(stranger.runtime / "bus").exists()
+
+
+def test_a_bus_that_an_amux_began_which_is_gone_starts_the_amuxd_of_this_one(embedded: Embedded) -> None:
+    embedded.cli("ls")
+    service = embedded.machine.outside(embedded.runtime) / "services/org.amux.Amux1.service"
+    service.write_text("[D-BUS Service]\nName=org.amux.Amux1\nExec=/home/gone/bin/amuxd\n")
+    embedded.machine.kill(int((embedded.state / "amuxd.lock").read_text()))
+    assert embedded.cli("ls").returncode == 0
+    service.unlink()
+    embedded.machine.kill(int((embedded.state / "amuxd.lock").read_text()))
+    assert embedded.cli("ls").returncode == 0
 
 
 @pytest.fixture
@@ -97,3 +109,35 @@ def test_a_runtime_directory_that_others_reach_into_is_refused(
     assert f"{planted} {why}" in line
     assert not (planted / "amux").exists()
     assert not (place_for_all / "elsewhere/amux").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["amuxd.cli", "ls"], 1),
+        (["amuxd.cli", "report", "question"], UNREACHABLE),
+        (["amuxd"], NEEDS_PERSON),
+    ],
+    ids=["ls", "report", "amuxd"],
+)
+def test_after_su_nothing_is_made_in_the_runtime_directory_of_another(
+    place_for_all: Path, words: list[str], code: int
+) -> None:
+    theirs = place_for_all / "runtime"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, STRANGER, STRANGER)
+    environment = {"PATH": os.defpath, "HOME": str(place_for_all), "XDG_RUNTIME_DIR": str(theirs)}
+    environment |= {"PYTHONPATH": str(REPOSITORY), "AMUX_SESSION_ID": "abcdef", "AMUX_TOKEN": "none"}
+    refused = subprocess.run(
+        [sys.executable, "-m", *words],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == code
+    [line] = refused.stderr.splitlines()
+    assert f"XDG_RUNTIME_DIR is {theirs}, which belongs to another user" in line
+    assert list(theirs.iterdir()) == []

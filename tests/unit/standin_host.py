@@ -29,6 +29,7 @@ class StandinHost:
         self.store = store
         self.failing: dict[str, Exception] = {}
         self.clients = 0
+        self.other_panes = 0
         self.typed: list[str] = []
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -53,6 +54,10 @@ class StandinHost:
         assert server
         return Home(command, server, os.pidfd_open(process.pid), os.pidfd_open(os.getpid()))
 
+    async def environment(self, session: Session) -> dict[str, str]:
+        self._maybe_fail("environment")
+        return session.environment
+
     def release(self, session_id: str) -> None: ...
 
     async def find(self, session: Session, state: RunState) -> Finding:
@@ -73,11 +78,17 @@ class StandinHost:
     def end_in_shell(self, session: Session, run: int) -> End | None:
         return None
 
+    def end_on_record(self, session: Session, run: int) -> End | None:
+        return None
+
     def is_frozen(self, home: Home) -> bool:
         return False
 
     def has_terminal(self, session_id: str) -> bool:
         return False
+
+    async def logger(self, session_id: str, run: int, server: Process) -> Process | None:
+        return None
 
     async def drain(self, session_id: str, run: int, server: Process | None) -> None: ...
 
@@ -101,6 +112,10 @@ class StandinHost:
     async def attached(self, session_id: str) -> int:
         self._maybe_fail("attached")
         return self.clients
+
+    async def panes(self, session_id: str) -> int:
+        self._maybe_fail("panes")
+        return 1 + self.other_panes
 
     async def takes_only_keys(self, session_id: str) -> bool:
         return False

@@ -63,7 +63,7 @@ def test_what_is_built_in(
     monkeypatch.setattr(uuid, "uuid4", lambda: ID)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert command(entry(BUILT_IN[name]), False) == [*started, "--model", "x"]
-    assert command(entry(BUILT_IN[name], ID), True) == [*resumed, "--model", "x"]
+    assert command(entry(BUILT_IN[name], ID, said=False), True) == [*resumed, "--model", "x"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_conversation_that_has_begun_goes_on(
     subject = entry(BUILT_IN[name], ID)
     subject.session = replace(subject.session, environment=environment)
     assert command(subject, True)[:3] == [name, "--resume", ID]
-    subject.state = replace(subject.state, conversation_id=str(uuid.uuid4()))
+    subject.state = replace(subject.state, conversation_id=str(uuid.uuid4()), said=False)
     assert command(subject, True)[:2] == [name, "--session-id"]
 
 
@@ -101,6 +101,34 @@ def of_claude(home: Path, text: str) -> tuple[Entry, Path]:
     subject = entry(BUILT_IN["claude"], ID)
     subject.session = replace(subject.session, environment={"HOME": str(home)})
     return subject, file
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (True, ""),
+        # It was begun by an amuxd that did not look.
+        (None, ", and whether anything was said in it is not known"),
+    ],
+)
+@pytest.mark.parametrize("name", ["claude", "gemini"])
+def test_what_was_said_and_is_kept_no_more_is_not_begun_anew(
+    tmp_path: Path, name: str, said: bool | None, why: str
+) -> None:
+    subject = entry(BUILT_IN[name], ID, said=said)
+    subject.session = replace(subject.session, environment={"HOME": str(tmp_path)})
+    with pytest.raises(
+        LaunchRefused, match=f"^nothing is kept in {tmp_path}.* of its conversation {ID}{why}$"
+    ):
+        conversations.plan(subject, True)
+
+
+def test_a_file_in_which_no_word_is_found_though_some_were_said_is_left_to_the_agent(tmp_path: Path) -> None:
+    subject, _ = of_claude(tmp_path, "what a later claude writes\n")
+    subject.state = replace(subject.state, said=True)
+    plan = conversations.plan(subject, True)
+    assert (plan.conversation, plan.said) == (ID, True)
+    assert command(subject, True)[:3] == ["claude", "--resume", ID]
 
 
 @pytest.mark.parametrize("text", ["", f'{{"type":"mode","mode":"normal","sessionId":"{ID}"}}\n'])
@@ -135,7 +163,7 @@ def test_a_profile_that_runs_claude_reports_as_claude_does(tmp_path: Path) -> No
     assert words[3:6] == ["--model", "opus", "--session-id"]
     # Nothing was said yet, and there is nothing of it to be continued.
     nowhere = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
-    subject = entry(reviewer, ID)
+    subject = entry(reviewer, ID, said=False)
     subject.session = replace(subject.session, environment=nowhere)
     assert conversations.plan(subject, True).session.command[-3:] == [ID, "--model", "x"]
 

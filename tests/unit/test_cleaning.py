@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from standin_host import World, in_world
 
-from amuxd import processes, states
+from amuxd import comeback, processes, states
+from amuxd.agents import Agent
 from amuxd.cleaning import clean
 from amuxd.hosts import Finding, Unknown
 from amuxd.reconcile import reconcile
-from amuxd.records import RunState, Session
+from amuxd.records import ResumePolicy, RunState, Session
 from amuxd.supervisor import AMUXD
 
 
@@ -37,5 +38,33 @@ def test_one_that_may_be_alive(tmp_path: Path, dry_run: bool) -> None:
         assert not processes.is_dying(command)
         entry.looked_in_vain = False
         assert await clean(world.runs, dry_run) == [entry.id]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+TALKER = Agent("talker", ("sleep", "1000"), resume=("sleep", "2000"))
+
+
+@pytest.mark.parametrize("decided_by", ["failures", "profile"])
+def test_one_that_was_to_come_back_is_kept_until_that_is_decided(tmp_path: Path, decided_by: str) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(TALKER, resume=ResumePolicy.AUTO)
+        await world.runs.start(entry)
+        await world.runs.suspend("amuxd was stopped")
+        world.runs.homes.leave(entry)
+        entry.state = replace(entry.state, state_changed_at=1)
+        assert await clean(world.runs, dry_run=True) == []
+        if decided_by == "failures":
+            entry.state = replace(
+                entry.state, auto_run=1, auto_failures=comeback.MOST_FAILURES, cut_short=True
+            )
+        else:
+            entry.agent = None
+        # The disk knows nothing of what the test says of it.
+        world.store.change = lambda *_: None  # type: ignore[method-assign]
+        assert await clean(world.runs, dry_run=True) == []
+        await comeback.bring_back(world.runs)
+        assert entry.state.run == 1
+        assert await clean(world.runs, dry_run=True) == [entry.id]
 
     asyncio.run(in_world(tmp_path, story))

@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from amuxd.cli.failures import WrongUsage
 from amuxd.states import State
 
 NOW = 1_000_000.0
-VERBS = {"stop", "restart", "resume", "archive", "rm"}
 
 
 def session(state: str, **changes: Any) -> dict[str, Any]:
@@ -44,6 +42,10 @@ def session(state: str, **changes: Any) -> dict[str, Any]:
         (session("running", Attention="permission", LastActivityUSec=0), "running (waiting: permission)"),
         (session("running", Parked=True, ParkedUSec=int((NOW - 1000) * 1e6)), "running (parked 16m 40s)"),
         (session("running", SessionAlive="none", Parked=True, ParkedUSec=1), "running (parked 11d 13h)"),
+        (
+            session("running", Parked=True, ParkedUSec=int((NOW - 9) * 1e6), Attention="turn"),
+            "running (parked 9s, waiting: turn)",
+        ),
         (session("running", SessionAlive="alive"), "running"),
         (session("running", SessionAlive="dead", Attention="bell"), "running (ended)"),
         (session("running", SessionAlive="unknown"), "running (not known whether alive)"),
@@ -78,6 +80,10 @@ def test_status(properties: dict[str, Any], shown: str) -> None:
             session("running", Reason="the command runs", Parked=True),
             "its process has ended; amux attach, send and resume bring it back",
         ),
+        (
+            session("running", Reason="the command runs", Parked=True, Resumable=False),
+            "its process has ended, and nothing brings it back as it is; amux stop ends it",
+        ),
     ],
 )
 def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], said: str) -> None:
@@ -86,31 +92,38 @@ def test_the_reason_does_not_say_the_status_again(properties: dict[str, Any], sa
 
 def test_the_states_are_those_of_the_state_machine() -> None:
     assert list(sessions.STATES) == [state.value for state in State]
-    assert {s for s in State if sessions.can_restart(session(s, Directory="/"))} == states.RERUNNABLE
-    assert {state for state in State if sessions.can_archive(state)} == states.ARCHIVABLE
-    assert {state for state in State if sessions.is_live(state)} == states.LIVE
     assert states.ENDED == sessions.EXITED
     assert states.ENDED | {State.ARCHIVED} == sessions.ENDED
     assert set(badging.COUNTED) == states.BADGE
 
 
-@pytest.mark.parametrize("state", State)
-def test_the_next_steps_are_those_that_are_possible(state: State) -> None:
-    """Of the verbs that are not everybody's, as attach and logs are."""
-    for resumable in (False, True):
-        situation = states.Situation(state, 1, resumable=resumable)
-        possible = set(states.possible(situation))
-        if state is State.STARTING:
-            # It waits until the session runs.
-            possible.add("stop")
-        properties = session(state, Directory="/", Resumable="resume" in possible)
-        assert set(showing.next_steps(properties)) & VERBS == possible
-
-
-@pytest.mark.parametrize("state", State)
-def test_an_orphan_cannot_be_restarted_without_its_directory(state: State, tmp_path: Path) -> None:
-    nowhere = session(state, Directory=str(tmp_path / "gone"))
-    assert sessions.can_restart(nowhere) == (state in states.RERUNNABLE - {State.ORPHANED})
+@pytest.mark.parametrize(
+    ("properties", "steps"),
+    [
+        (session("running", SessionAlive="alive", Possible=["stop"]), "attach send stop"),
+        (session("running", SessionAlive="alive", Possible=["stop"], Frozen=True), "stop"),
+        (session("running", SessionAlive="unknown", Possible=["stop"]), "stop"),
+        (session("running", SessionAlive="dead", Possible=["stop"], LogPath="/log"), "stop logs"),
+        (
+            session("running", Parked=True, Resumable=True, Possible=["stop", "resume"]),
+            "attach send stop resume",
+        ),
+        (session("running", Parked=True, Possible=["stop"]), "stop"),
+        # It waits until the session runs.
+        (session("starting", Possible=[]), "stop"),
+        (session("stopping", Possible=[]), ""),
+        (
+            session("completed", LogPath="/log", Possible=["restart", "archive", "rm"]),
+            "logs restart archive rm",
+        ),
+        (session("completed", ShellOpen=True, Possible=["stop", "rm"]), "attach send stop rm"),
+        (session("suspended", SessionAlive="unknown", LogPath="/log", Possible=[]), "logs"),
+        (session("unknown", HostAlive="alive", LogPath="/log", Possible=["stop"]), "stop logs"),
+        (session("unknown", HostAlive="dead", Possible=[]), "rm -f"),
+    ],
+)
+def test_the_next_steps_are_those_that_amuxd_would_grant(properties: dict[str, Any], steps: str) -> None:
+    assert " ".join(showing.next_steps(properties)) == steps
 
 
 def test_json_has_null_where_there_is_nothing() -> None:

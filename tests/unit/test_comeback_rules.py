@@ -34,6 +34,11 @@ def test_only_what_was_suspended_or_failed_by_itself() -> None:
     assert by_itself == {State.SUSPENDED, State.FAILED}
 
 
+def test_one_that_lasted_before_it_failed_has_come_back() -> None:
+    assert not is_candidate(entry(State.FAILED, auto_run=5, auto_lasted=True), THIS)
+    assert is_candidate(entry(State.SUSPENDED, auto_run=5, auto_lasted=True), THIS)
+
+
 def test_only_once_a_boot_and_only_who_wants_it() -> None:
     assert not is_candidate(entry(State.SUSPENDED, auto_boot=THIS), THIS)
     assert is_candidate(entry(State.SUSPENDED, auto_boot=EARLIER), THIS)
@@ -49,7 +54,6 @@ def test_only_once_a_boot_and_only_who_wants_it() -> None:
         (State.SUSPENDED, {"cut_short": True}, 0),
         (State.FAILED, {}, 0),
         (State.FAILED, {"auto_run": 5, "auto_failures": 1}, 2),
-        (State.FAILED, {"auto_run": 5, "auto_failures": 1, "auto_lasted": True}, 2),
         (State.SUSPENDED, {"auto_run": 5, "auto_failures": 2, "cut_short": True}, 3),
         # It ran until the machine went down in order, or for long enough.
         (State.SUSPENDED, {"auto_run": 5, "auto_failures": 2}, 0),

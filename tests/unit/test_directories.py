@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.waiting import until
 
 from amuxd import inotify
 from amuxd.workspaces import directories
-from amuxd.workspaces.directories import Directories, Presence, identify, look, look_in_time
+from amuxd.workspaces.directories import (
+    Directories,
+    Identity,
+    Presence,
+    identify,
+    look,
+    look_at_all,
+    look_in_time,
+)
 
 
 class Suspicions:
@@ -82,11 +91,38 @@ def test_a_file_system_that_does_not_answer_is_unknown(monkeypatch: pytest.Monke
     monkeypatch.setattr(directories, "look", hang)
 
     async def ask() -> None:
-        assert await look_in_time("/mnt/far", None, patience=0.05) is Presence.UNKNOWN
+        with monkeypatch.context() as hurried:
+            hurried.setattr(directories, "PATIENCE", 0.05)
+            assert await look_in_time("/mnt/far", None) is Presence.UNKNOWN
         answers.set()
         assert await look_in_time("/mnt/far", None) is Presence.GONE
 
     asyncio.run(ask())
+
+
+def test_an_answer_is_not_older_than_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, told = threading.Event(), threading.Event()
+
+    def slowly(directory: str, known: Identity | None) -> Presence:
+        answer = look(directory, known)
+        seen.set()
+        told.wait()
+        return answer
+
+    monkeypatch.setattr(directories, "look", slowly)
+    here = tmp_path / "here"
+    here.mkdir()
+
+    async def ask_twice() -> None:
+        first = asyncio.create_task(look_in_time(str(here), None))
+        await asyncio.to_thread(seen.wait)
+        here.rmdir()
+        second = asyncio.create_task(look_in_time(str(here), None))
+        await asyncio.sleep(0)
+        told.set()
+        assert (await first, await second) == (Presence.PRESENT, Presence.GONE)
+
+    asyncio.run(ask_twice())
 
 
 class Slow:
@@ -117,14 +153,18 @@ def test_one_that_does_not_answer_holds_up_one_thread(
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
         with pytest.raises(TimeoutError):
             await watched.watch(str(here))
-        assert await watched.look(str(here), None) is Presence.UNKNOWN
+        # Whoever asks, and whatever.
+        assert await look_in_time(str(here), None) is Presence.UNKNOWN
+        assert await look_in_time(str(here), Identity(0, 0, 0)) is Presence.UNKNOWN
         with pytest.raises(TimeoutError):
             await watched.watch(str(here))
         assert str(here) not in watched
-        (asker,) = slow.askers
-        slow.answers.set()
-        await asyncio.to_thread(asker.join)
+        assert len(slow.askers) == 1
         monkeypatch.setattr(directories, "PATIENCE", 20.0)
+        # One that has another question waits for its turn.
+        looking = asyncio.create_task(look_in_time(str(here), None))
+        slow.answers.set()
+        assert await looking is Presence.PRESENT
         assert await watched.watch(str(here)) == identify(str(here))
         here.rename(tmp_path / "moved")
         assert await suspicions.next() == str(here)
@@ -254,3 +294,43 @@ def test_one_that_is_missing_is_waited_for_where_it_would_come(tmp_path: Path) -
         assert await suspicions.next() == str(missing)
 
     watching(scenario)
+
+
+def test_one_thread_looks_at_all_but_what_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [tmp_path / name for name in ("before", "hangs", "after", "gone")]
+    for place in places[:3]:
+        place.mkdir()
+    slow = Slow(places[1], monkeypatch)
+
+    async def look_with_patience(place: str, known: Identity | None) -> Presence:
+        # What answers may take its time.
+        monkeypatch.setattr(directories, "PATIENCE", 0.05 if place == str(places[1]) else 20)
+        return await look_in_time(place, known)
+
+    monkeypatch.setattr(directories, "look_in_time", look_with_patience)
+    wanted = [str(place) for place in (*places, places[0])]
+    there, gone = Presence.PRESENT, Presence.GONE
+
+    async def scenario() -> None:
+        # As often as somebody asks: no more than two threads wait for it.
+        for _ in range(3):
+            assert await look_at_all(wanted) == [there, Presence.UNKNOWN, there, gone, there]
+        await asyncio.to_thread(until, lambda: len(slow.askers) == 2)
+        slow.answers.set()
+        for asker in slow.askers:
+            await asyncio.to_thread(asker.join)
+        monkeypatch.setattr(directories, "look_in_time", look_in_time)
+        monkeypatch.setattr(directories, "PATIENCE", 20)
+        assert await look_at_all(wanted) == [there, there, there, gone, there]
+
+    asyncio.run(scenario())
+
+
+def test_what_answers_is_looked_at_without_a_thread_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "_TOGETHER", 20.0)
+    monkeypatch.setattr(directories, "look_in_time", None)
+    assert asyncio.run(look_at_all([str(tmp_path)] * 3 + ["/"])) == [Presence.PRESENT] * 4

@@ -1,5 +1,7 @@
 """git that is ended because amuxd ends."""
 
+import errno
+import os
 import signal
 import subprocess
 import threading
@@ -91,3 +93,23 @@ def test_nothing_begins_any_more(repo: Path) -> None:
     git_module.stop()
     with pytest.raises(GitFailed, match="amuxd is stopping"):
         git(repo, "status")
+
+
+def test_its_end_is_heard_and_not_looked_for(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_again(_pause: float) -> None:
+        raise AssertionError("looked from time to time")
+
+    monkeypatch.setattr(time, "sleep", look_again)
+    assert git(repo, "-c", "alias.work=!sleep 0.2; cat", "work", input="in") == "in"
+
+
+def test_without_a_descriptor_for_its_end_it_is_looked_for(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    assert git(repo, "-c", "alias.work=!sleep 0.2; echo done", "work") == "done\n"
+    with pytest.raises(GitFailed, match="took longer than 1 s"):
+        git(repo, "-c", "alias.work=!sleep 1000", "work", deadline=1)

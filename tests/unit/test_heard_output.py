@@ -164,3 +164,43 @@ def test_a_bell_in_a_half_sequence_rings_once(log: Path, rest: bytes) -> None:
     first.mark()
     add(log, rest)
     assert Output(log).listen() == []
+
+
+def begin_anew(log: Path, output: bytes) -> None:
+    """Deleted while its writer holds it, so that the new one is another file."""
+    with log.open("rb"):
+        log.unlink()
+        log.write_bytes(output)
+
+
+@pytest.mark.parametrize("before", [b"ready", b"much more than comes after it"])
+def test_a_log_that_was_deleted_and_begun_anew_is_heard_from_its_beginning(log: Path, before: bytes) -> None:
+    first = listener(log)
+    add(log, before)
+    assert first.listen_and_mark(waits=False) == []
+    begin_anew(log, b"\x1b]9;come\a and more")
+    # The same for the next amuxd.
+    for output in (Output(log), first):
+        assert output.listen() == ["come"]
+        assert output.listen() == []
+
+
+def test_what_was_put_aside_long_ago_is_not_heard_again(log: Path) -> None:
+    first = listener(log)
+    add(log, b"x" * 100 + b"\a")
+    assert first.listen() == [""]
+    log.rename(log.with_name("output.log.1"))
+    log.write_bytes(b"on and on")
+    assert first.listen() == []
+    begin_anew(log, b"anew")
+    assert first.listen() == []
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_mark_that_names_no_file_is_an_older_amuxds(log: Path, rotated: bool) -> None:
+    log.write_bytes(b"heard\abefore\a")
+    log.with_name("heard").write_text(f"{6:020d}\n")
+    if rotated:
+        log.rename(log.with_name("output.log.1"))
+        log.write_bytes(b"on")
+    assert Output(log).listen() == [""]

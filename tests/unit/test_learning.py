@@ -14,7 +14,7 @@ from amuxd.agents import Agent, Kept
 from amuxd.events import Events
 from amuxd.learning import Learning
 from amuxd.registry import Entry
-from amuxd.states import State
+from amuxd.states import End, State
 from amuxd.store import Known
 
 # It chooses its conversation itself, and can be parked without it.
@@ -69,7 +69,7 @@ def test_what_is_found_late_is_of_the_run_that_was_looked_at(
         find = Slow("of-run-1")
         monkeypatch.setattr(conversations, "find", find)
         before = set(world.supervisor._tasks)
-        Learning(world.supervisor).printed(entry)
+        Learning(world.supervisor, world.host).printed(entry)
         looking = set(world.supervisor._tasks) - before
         await find.during(meanwhile(world, entry))
         await asyncio.gather(*looking)
@@ -101,7 +101,7 @@ def test_whether_a_session_is_in_a_conversation(
 ) -> None:
     async def story(world: World) -> None:
         entry = await world.start(CHOOSER)
-        learning = Learning(world.supervisor)
+        learning = Learning(world.supervisor, world.host)
         assert await learning.learn(entry, known, 1)
         monkeypatch.setattr(conversations, "find", lambda *_: found)
         assert await learning.is_in(entry, told) == belongs
@@ -157,7 +157,7 @@ async def suspended(world: World, entry: Entry) -> None:
 
 
 async def looked_at_again(world: World, entry: Entry) -> None:
-    Learning(world.supervisor).printed(entry)
+    Learning(world.supervisor, world.host).printed(entry)
     await world.until(lambda: entry.state.conversation_id == "another")
 
 
@@ -170,7 +170,7 @@ def test_one_that_goes_over_to_another_conversation_is_followed(
     async def story(world: World) -> None:
         entry = await world.start(CHOOSER)
         monkeypatch.setattr(conversations, "find", lambda *_: "one")
-        Learning(world.supervisor).printed(entry)
+        Learning(world.supervisor, world.host).printed(entry)
         await world.until(lambda: entry.state.conversation_id == "one")
         monkeypatch.setattr(conversations, "find", lambda *_: "another")
         await then(world, entry)
@@ -197,5 +197,72 @@ def test_an_agent_whose_files_do_not_answer_is_ended_all_the_same(
         await world.runs.stop(entry, 1)
         find.go_on.set()
         assert entry.state.state is State.STOPPED
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("then", [stopped, suspended])
+def test_a_fault_of_the_search_keeps_no_session_from_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Meanwhile
+) -> None:
+    def find(*_: object) -> str:
+        raise RuntimeError("nobody has thought of that")
+
+    async def story(world: World) -> None:
+        entries = [await world.start(CHOOSER) for _ in range(3)]
+        monkeypatch.setattr(conversations, "find", find)
+        await then(world, entries[0])
+        for entry in entries if then is suspended else entries[:1]:
+            known = world.store.load(entry.id)
+            assert isinstance(known, Known)
+            assert known.state.state is (State.SUSPENDED if then is suspended else State.STOPPED)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_cannot_be_told_of_an_end_keeps_no_session_from_being_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end_of(*_: object) -> End:
+        raise RuntimeError("nobody has thought of that")
+
+    async def story(world: World) -> None:
+        entries = [await world.start(CHOOSER) for _ in range(2)]
+        ended = entries[0]
+        monkeypatch.setattr(world.host, "end_of", end_of)
+        world.host.processes[0].kill()
+        await ended.ended.wait()
+        await world.runs.suspend("amuxd was stopped")
+        for entry in entries:
+            known = world.store.load(entry.id)
+            assert isinstance(known, Known)
+            assert known.state.state is State.SUSPENDED
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_files_that_hang_hold_up_one_thread_however_often_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "DEADLINE", 0.05)
+    go_on, asked = threading.Event(), []
+
+    def hang(*_question: object) -> str:
+        asked.append(threading.current_thread())
+        assert go_on.wait(30)
+        return "c1"
+
+    monkeypatch.setattr(conversations, "find", hang)
+
+    async def story(world: World) -> None:
+        entry = await world.start(CHOOSER)
+        learner = Learning(world.supervisor, world.host)
+        try:
+            for _ in range(3):
+                assert await learner.is_in(entry, "another")
+            assert len(asked) == 1
+        finally:
+            go_on.set()
+        await asyncio.to_thread(asked[0].join)
 
     asyncio.run(in_world(tmp_path, story))

@@ -12,7 +12,7 @@ from standin_host import World, in_world
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
-from amuxd.workspaces import directories
+from amuxd.workspaces import aside, directories, making
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
@@ -58,6 +58,17 @@ def test_two_repositories_of_one_name_get_a_place_each(tmp_path: Path) -> None:
     assert len({workspace.directory for workspace in made}) == 2
 
 
+def test_variables_of_git_that_the_caller_has_lead_to_no_other_repository(tmp_path: Path) -> None:
+    repo, other = (repository(tmp_path / name) for name in ("code", "other"))
+    git(other, "branch", "fix")
+    environment = {"GIT_DIR": f"{other}/.git", "GIT_WORK_TREE": str(other)}
+    (made,) = added_at_once(tmp_path, Asked("fix", repository=str(repo), environment=environment))
+    assert isinstance(made, Workspace)
+    assert git(repo, "worktree", "list").count("\n") == 1
+    assert git(other, "worktree", "list").count("\n") == 0
+    assert made.repository == str(repo)
+
+
 def test_of_those_that_want_one_directory_one_gets_it(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
@@ -97,3 +108,37 @@ def test_a_directory_that_may_not_be_looked_into_is_refused(
     (refused,) = added_at_once(tmp_path, Asked("here", path="/here"))
     assert isinstance(refused, InvalidArgument)
     assert str(refused) == "/here is out of reach: Permission denied"
+
+
+def move_aside(workspace: Workspace) -> None:
+    Path(workspace.directory).rename(aside.place_of(workspace))
+
+
+def test_what_was_being_removed_is_found_once_its_place_can_be_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals: list[OSError] = [TimeoutError(), *[PermissionError(13, "Permission denied")] * 3]
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if refusals:
+            raise refusals.pop()
+        return listdir(path)
+
+    async def story(world: World) -> None:
+        workspaces = Workspaces(world.supervisor, Ledger(tmp_path / "state", world.store, "boot"))
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees")))
+        maker = Maker(world.runs, workspaces)
+        repo = repository(tmp_path / "code")
+        made = await maker.add(Asked("one", repository=str(repo)))
+        move_aside(made)
+        monkeypatch.setattr(making, "RETRY_PAUSE", 0)
+        monkeypatch.setattr(os, "listdir", refuse)
+        await maker.recover_removals()
+        assert not refusals
+        assert (Path(made.directory) / "file0").exists()
+        # Once for each reason, not once for each time.
+        assert caplog.text.count("is not known: Permission denied") == 1
+        assert caplog.text.count("is not known: it does not answer") == 1
+
+    asyncio.run(in_world(tmp_path / "state", story))

@@ -9,7 +9,7 @@ from harness.repositories import commit, git, repository
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.records import Workspace
-from amuxd.workspaces import worktrees
+from amuxd.workspaces import aside, branches, standing, worktrees
 from amuxd.workspaces.worktrees import Wish
 
 
@@ -25,16 +25,20 @@ class Life:
         self.repo = repository(self.root / "code")
         (self.repo / ".env").write_text("KEY=1")
         (self.repo / ".git/info/exclude").write_text("*.log\n/cache\n")
+        git(self.repo, "submodule", "add", "-q", str(repository(self.root / "library")), "lib")
+        git(self.repo, "commit", "-q", "-m", "with a submodule")
         self.workspaces: dict[str, Workspace] = {}
         self.commits: set[str] = {git(self.repo, "rev-parse", "HEAD")}
         # What each changed file of a worktree has in it, by workspace.
         self.changed: dict[str, dict[str, str]] = {}
+        # The same in its submodule, and commits there, with the workspace in whose submodule each was made.
+        self.changed_below: dict[str, dict[str, str]] = {}
+        self.commits_below: dict[str, str] = {}
         # Clones in a directory that git ignores, and the commit that is in this one alone.
         self.clones: dict[Path, str] = {}
         # Branches that the person made, and that amux was about to make.
         self.own: set[str] = set()
         self.count = 0
-        self.removed = 0
 
     def fresh(self) -> str:
         self.count += 1
@@ -50,7 +54,7 @@ class Life:
 
     def add(self, crashes: bool = False, branch: str = "", copies: bool = False) -> None:
         key = self.fresh()
-        if branch == "kept" and not worktrees.has_ref(str(self.repo), "refs/heads/kept"):
+        if branch == "kept" and not standing.has_ref(str(self.repo), "refs/heads/kept"):
             git(self.repo, "branch", "kept")
         named = f"{branch}{self.count}" if branch == "new" else branch
         wish = Wish(str(self.repo), named, copy=[".env"] if copies else [])
@@ -64,6 +68,7 @@ class Life:
             return
         self.workspaces[key] = made
         self.changed[key] = {}
+        self.changed_below[key] = {}
 
     def take_the_branch_of_an_add(self, crashes: bool) -> None:
         """The person makes it just before amux does, or just after amuxd was killed."""
@@ -90,6 +95,7 @@ class Life:
         new = Path(made.directory) / "new"
         new.write_text(stem)
         self.changed[first.id] = {"new": stem}
+        self.changed_below[first.id] = {}
         if crashes:
             assert not worktrees.recovered(second)
             return
@@ -153,6 +159,52 @@ class Life:
                 git(clone, "checkout", "-q", "main")
                 git(clone, "reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
 
+    def in_submodule(self, index: int) -> tuple[Workspace, Path] | None:
+        """Of a workspace in which it was fetched, be it now."""
+        workspace = self.pick(index)
+        # Who went far back has none.
+        if workspace is None or not git(workspace.directory, "ls-files", "lib"):
+            return None
+        inner = Path(workspace.directory) / "lib"
+        if not (inner / ".git").exists():
+            git(workspace.directory, "submodule", "update", "-q", "--init", "lib")
+        return workspace, inner
+
+    def dirty_below(self, index: int, name: str) -> None:
+        if found := self.in_submodule(index):
+            workspace, inner = found
+            (inner / name).write_text(self.fresh())
+            self.changed_below[workspace.id][name] = (inner / name).read_text()
+
+    def commit_below(self, index: int, how: str) -> None:
+        """It is what is checked out then, or left behind, or at a tag alone."""
+        if found := self.in_submodule(index):
+            workspace, inner = found
+            before = git(inner, "rev-parse", "HEAD")
+            tip = commit(inner, "committed", self.fresh())
+            self.commits_below[tip] = workspace.id
+            if how == "tagged":
+                git(inner, "tag", "-a", "-m", "mine", self.fresh())
+            if how != "stays":
+                git(inner, "checkout", "-q", before)
+
+    def finish_below(self, index: int) -> None:
+        """What lies about there is on its remote then."""
+        if found := self.in_submodule(index):
+            workspace, inner = found
+            git(inner, "add", "--all")
+            git(inner, "commit", "-q", "--allow-empty", "-m", "everything")
+            git(inner, "push", "-q", "origin", f"HEAD:refs/heads/{self.fresh()}")
+            self.changed_below[workspace.id] = {}
+
+    def stash_below(self, index: int) -> None:
+        if found := self.in_submodule(index):
+            workspace, inner = found
+            (inner / "file0").write_text(self.fresh())
+            git(inner, "stash")
+            self.changed_below[workspace.id].pop("file0", None)
+            self.commits_below[git(inner, "rev-parse", "refs/stash")] = workspace.id
+
     def hide(self, index: int) -> None:
         if workspace := self.pick(index):
             git(workspace.directory, "update-index", "--assume-unchanged", "file0")
@@ -192,27 +244,55 @@ class Life:
         workspace = self.workspaces[keys[index % len(keys)]]
         with pytest.MonkeyPatch.context() as patch:
             if crash == "taken away":
-                patch.setattr(worktrees, "_take_away", _crashing)
+                patch.setattr(aside, "moved", _crashing)
             elif crash == "branch":
-                patch.setattr(worktrees, "_delete_branch", _crashing)
+                patch.setattr(branches, "delete", _crashing)
+            elif crash:
+                patch.setattr(worktrees, crash, _crashing)
+                patch.setattr(aside, "_put_back", lambda *_: None)
             try:
                 worktrees.remove(workspace, force=False)
             except WorkspaceDirty:
                 assert Path(workspace.directory).exists() or not crash
                 return
             except Crash:
+                patch.undo()
+                aside.recover(workspace)
                 if Path(workspace.directory).exists():
                     return
                 self.changed[workspace.id] = self.only_if_lost(workspace)
                 return
         self.only_if_lost(workspace)
-        self.removed += 1
         del self.workspaces[workspace.id]
 
     def only_if_lost(self, workspace: Workspace) -> dict[str, str]:
         """It is gone, so nothing that was changed in it may have been left in it."""
-        assert self.changed[workspace.id] == {}
+        assert self.changed[workspace.id] == self.changed_below[workspace.id] == {}
         return {}
+
+    def remove_moved(self, index: int) -> None:
+        """What the person moved elsewhere stays there; what git keeps of it goes with its workspace."""
+        if workspace := self.pick(index):
+            directory, elsewhere = Path(workspace.directory), self.root / self.fresh()
+            directory.rename(elsewhere)
+            try:
+                worktrees.remove(workspace, force=False)
+            except WorkspaceDirty:
+                elsewhere.rename(directory)
+                return
+            moved = [clone for clone in self.clones if clone.is_relative_to(directory)]
+            for clone in moved:
+                self.clones[elsewhere / clone.relative_to(directory)] = self.clones.pop(clone)
+            self.changed[workspace.id] = self.changed_below[workspace.id] = {}
+            del self.workspaces[workspace.id]
+
+    def rename_branch(self, index: int) -> None:
+        """And another has its name then, which is the person's."""
+        workspace = self.pick(index)
+        if workspace and (branch := git(workspace.directory, "branch", "--show-current")):
+            git(workspace.directory, "branch", "-m", branch, self.fresh())
+            git(self.repo, "branch", branch, "main")
+            self.own.add(branch)
 
     def every_commit_is_reachable(self) -> None:
         listed = git(self.repo, "worktree", "list", "--porcelain").splitlines()
@@ -227,6 +307,19 @@ class Life:
             for name, text in files.items():
                 assert (Path(self.workspaces[key].directory) / name).read_text() == text
 
+        for key, files in self.changed_below.items():
+            for name, text in files.items():
+                assert (Path(self.workspaces[key].directory) / "lib" / name).read_text() == text
+
+    def every_commit_of_a_submodule_is_reachable(self) -> None:
+        kept = set(git(self.repo, "rev-list", "--all").split())
+        for tip, key in self.commits_below.items():
+            inner = Path(self.workspaces[key].directory) / "lib/.git" if key in self.workspaces else None
+            if inner is None or not inner.exists():
+                assert tip in kept
+            else:
+                assert tip in git(inner.parent, "rev-list", "--all", "--reflog", "HEAD").split()
+
     def every_clone_with_work_is_there(self) -> None:
         for clone, tip in self.clones.items():
             assert git(clone, "rev-parse", "mine") == tip
@@ -235,7 +328,7 @@ class Life:
         assert self.own <= set(git(self.repo, "branch", "--format=%(refname:short)").split())
 
 
-def _crashing(*_: object) -> None:
+def _crashing(*_: object, **__: object) -> None:
     raise Crash
 
 
@@ -258,15 +351,25 @@ DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
     "tag": lambda life, chance: life.tag(chance.randrange(4)),
     "clone": lambda life, chance: life.clone(chance.randrange(4), works=chance.random() < 0.3),
     "hide": lambda life, chance: life.hide(chance.randrange(4)),
+    "dirty below": lambda life, chance: life.dirty_below(
+        chance.randrange(4), chance.choice(["file0", "new"])
+    ),
+    "commit below": lambda life, chance: life.commit_below(
+        chance.randrange(4), chance.choice(["stays", "left", "tagged"])
+    ),
+    "finish below": lambda life, chance: life.finish_below(chance.randrange(4)),
+    "stash below": lambda life, chance: life.stash_below(chance.randrange(4)),
     "stash": lambda life, chance: life.stash(chance.randrange(4)),
     "finish": lambda life, chance: life.finish(chance.randrange(4)),
     "merge": lambda life, chance: life.merge(chance.randrange(4)),
+    "rename a branch": lambda life, chance: life.rename_branch(chance.randrange(4)),
+    "remove what was moved": lambda life, chance: life.remove_moved(chance.randrange(4)),
     "remove": lambda life, chance: life.remove(chance.randrange(4), ""),
     "remove and crash": lambda life, chance: life.remove(
-        chance.randrange(4), chance.choice(["taken away", "branch"])
+        chance.randrange(4), chance.choice(["taken away", "branch", "_look_aside", "_forget"])
     ),
 }
-WEIGHTS = [4, 2, 1, 1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 4, 3, 7, 2]
+WEIGHTS = [4, 2, 1, 1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 4, 3, 1, 3, 9, 3]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -279,6 +382,9 @@ def test_never_lost(tmp_path: Path, seed: int) -> None:
         DOINGS[doing](life, chance)
         life.every_commit_is_reachable()
         life.every_changed_file_is_there()
+        life.every_commit_of_a_submodule_is_reachable()
         life.every_clone_with_work_is_there()
         life.every_branch_of_the_person_is_there()
-    assert life.removed, done
+    # Where there is no work nothing is in the way.
+    life.add()
+    assert worktrees.remove([*life.workspaces.values()][-1], force=False).lost == [], done

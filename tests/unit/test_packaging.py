@@ -238,3 +238,68 @@ def test_unknown_distribution_is_told_what_is_missing(tree: Path) -> None:
     assert finished.returncode == 1
     assert "tmux" in finished.stderr
     assert not (tree / "asked").exists()
+
+
+def stand_in(tree: Path, name: str, script: str) -> None:
+    program = tree / "bin" / name
+    program.unlink(missing_ok=True)
+    program.write_text(f"#!/bin/bash\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_tests_without_a_way_to_root_are_refused_at_once(tree: Path) -> None:
+    stand_in(tree, "id", "echo 1000")
+    refused = install(tree, "ID=fedora\n", ["dnf"], "test")
+    assert refused.returncode == 1
+    assert "The tests need root" in refused.stderr.splitlines()[0]
+    assert not (tree / "asked").exists()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_tests_of_an_ordinary_user_run_through_sudo(tree: Path, code: int) -> None:
+    stand_in(tree, "id", "echo 1000")
+    stand_in(tree, "sudo", 'echo "$*" >>"$TREE/asked"; [[ $1 == chown ]] || exec "$@"')
+    script = f'. "$1"; tests_as_root bash -c "echo \\$PIP_INDEX_URL; exit {code}"'
+    finished = subprocess.run(
+        ["/bin/bash", "-euc", script, "bash", REPOSITORY / "packaging/lib.sh"],
+        env={"PATH": str(tree / "bin"), "HOME": str(tree), "TREE": str(tree), "PIP_INDEX_URL": "a b"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout) == (code, "a b\n")
+    ran, gave_back = (tree / "asked").read_text().splitlines()
+    assert ran.startswith("env PIP_INDEX_URL=a b bash")
+    assert gave_back == "chown -Rh --from=0 1000:1000 ."
+
+
+def test_what_was_not_tested_is_named_at_the_end_and_fails_in_ci(tree: Path) -> None:
+    """The script alone: what it would run says yes to everything."""
+    source = tree / "source"
+    (source / "tests/integration").mkdir(parents=True)
+    shutil.copytree(REPOSITORY / "packaging", source / "packaging")
+    for subject in ("bus", "cli", "ends", "logs", "restart", "shell", "stop"):
+        (source / f"tests/integration/test_{subject}.py").touch()
+    stand_in(tree, "python3.11", "exit")
+    stand_in(tree, "python3.13", "exit")
+    (tree / "bin/true").symlink_to("/bin/true")
+    (tree / "bin/ln").symlink_to("/bin/ln")
+    tools = 'mkdir -p "$1/bin"; for tool in ruff mypy pytest python; do ln -sf /bin/true "$1/bin/$tool"; done'
+    (source / "packaging/venv.sh").write_text(f"#!/bin/bash\n{tools}\n")
+
+    def test(**environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/bash", source / "packaging/test.sh"],
+            env={"PATH": str(tree / "bin"), "HOME": str(tree)} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    at_home = test()
+    assert at_home.returncode == 0, at_home.stderr
+    *_, last = at_home.stdout.splitlines()
+    assert last.endswith("What was tested passed; not tested here: the scripts, Python 3.12")
+    in_ci = test(AMUX_TEST_EVERYTHING="yes")
+    assert in_ci.returncode == 1
+    assert "was not tested: the scripts, Python 3.12" in in_ci.stderr

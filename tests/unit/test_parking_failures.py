@@ -60,6 +60,18 @@ def test_one_whose_process_ended_is_parked_whatever_else_fails(tmp_path: Path) -
     asyncio.run(in_world(tmp_path, story))
 
 
+def test_one_whose_terminal_does_not_tell_what_is_open_is_not_parked(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        world.host.failing["panes"] = TmuxUnreachable("no")
+        with pytest.raises(Internal, match="whether windows are open is not known: no"):
+            await world.runs.parking.park(entry)
+        assert not entry.parked
+        assert entry.session_alive == "alive"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 def test_one_that_is_refused_to_come_back_stays_parked(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         entry = await world.start(SLEEPER)
@@ -72,7 +84,7 @@ def test_one_that_is_refused_to_come_back_stays_parked(tmp_path: Path) -> None:
     asyncio.run(in_world(tmp_path, story))
 
 
-@pytest.mark.parametrize("obstacle", ["unreachable", "attached", "unwritten"])
+@pytest.mark.parametrize("obstacle", ["unreachable", "attached", "panes", "unwritten"])
 def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> None:
     async def story(world: World) -> None:
         asked = asyncio.Event()
@@ -88,6 +100,8 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
             world.host.failing["attached"] = TmuxUnreachable("no")
         elif obstacle == "attached":
             world.host.clients = 1
+        elif obstacle == "panes":
+            world.host.other_panes = 1
         entry = await world.start(BRIEF)
         if obstacle == "unwritten":
             lock = lock / entry.id / ".lock"
@@ -99,7 +113,7 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
         if obstacle == "unwritten":
             shutil.rmtree(lock)
         world.host.failing.clear()
-        world.host.clients = 0
+        world.host.clients = world.host.other_panes = 0
         if obstacle == "attached":
             # tmux tells when the last one has gone.
             world.runs.homes.attachment_changed(entry.id)
@@ -108,22 +122,38 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
     asyncio.run(in_world(tmp_path, story))
 
 
-@pytest.mark.parametrize("why", ["attached", "attention", "printed"])
+@pytest.mark.parametrize("why", ["attached", "permission", "question", "bell", "custom", "printed"])
 def test_what_is_in_use_is_not_idle(tmp_path: Path, why: str) -> None:
     async def story(world: World) -> None:
         entry = await world.start(SLEEPER)
         if why == "attached":
             entry.attached = 1
-        elif why == "attention":
-            await world.supervisor.amend(entry, "Attention", attention="permission")
-        else:
+        elif why == "printed":
             entry.activity_at = now() + 10**12
+        else:
+            await world.supervisor.attend(entry, attention.Reported(attention.Kind(why), "", now()))
         # Only now, however long the disk took until here.
         entry.agent = BRIEF
         other = await world.start(BRIEF)
         await world.until(lambda: other.parked)
         async with entry.operation:
             assert not entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_the_end_of_a_turn_holds_off_parking_for_no_longer_than_what_was_printed(tmp_path: Path) -> None:
+    """Also counted by an amuxd that was not there when the turn ended."""
+
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        await world.supervisor.attend(entry, attention.Reported(attention.Kind.TURN, "", now()))
+        entry.activity_at = entry.used_at = 0
+        entry.agent = SOON
+        world.supervisor.changed(entry)
+        await world.until(lambda: entry.parked)
+        assert entry.state.parked_at - entry.state.attention_at >= SOON_IDLE * 1e6
+        assert entry.state.attention == "turn"
 
     asyncio.run(in_world(tmp_path, story))
 

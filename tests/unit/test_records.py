@@ -132,3 +132,15 @@ def test_records_are_frozen() -> None:
     entry = HistoryEntry(1, 1, None, State.CREATED, "created", "user")
     with pytest.raises(dataclasses.FrozenInstanceError):
         entry.run = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("ended_at", "known"), [(2999, False), (3000, True)])
+def test_the_end_of_a_parked_process_is_that_of_its_own_run(ended_at: int, known: bool) -> None:
+    end = End(code=0)
+    state = RunState(
+        *("k3x9qa", State.RUNNING, 4000, 1, 2, "boot", "resumed"),
+        started_at=3000,
+        parked_end=end,
+        parked_end_at=ended_at,
+    )
+    assert records.end_of_parked(state) == ((end, ended_at) if known else (None, 0))

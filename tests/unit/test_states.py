@@ -1,9 +1,10 @@
 """The state machine against its table, for every sequence of facts."""
 
 import itertools
+from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from amuxd import states
@@ -43,23 +44,33 @@ ends = st.builds(
     memory_limit=st.sampled_from(["", "4G"]),
     terminal_died=st.sampled_from(["", "SIGKILL"]),
     unit_stopped=st.booleans(),
+    not_started=st.sampled_from(["", "no such program: x"]),
 )
 liveness = st.sampled_from(Liveness)
 facts = st.one_of(
     st.just(states.StartRequested()),
     st.just(states.StopRequested()),
-    st.builds(states.RestartRequested, resume=st.booleans()),
+    st.builds(states.RestartRequested, resume=st.booleans(), by_itself=st.booleans()),
     st.just(states.ArchiveRequested()),
     st.builds(states.CouldNotStart, why=st.just("no such program: x")),
     st.just(states.CommandStarted()),
     st.builds(states.CommandEnded, end=ends),
+    st.just(states.FoundParked()),
     st.just(states.HomeGone()),
     st.builds(states.CouldNotStop, why=st.just("it would not die")),
     st.builds(states.Probed, session=liveness, home=liveness),
     st.just(states.DaemonStopping()),
     st.just(states.MachineWentDown()),
     st.builds(states.WorkspaceDeleted, directory=st.just("/gone")),
+    st.builds(states.WorkspaceRemoved),
 )
+
+
+def test_every_fact_is_generated() -> None:
+    for kind in get_args(states.Fact):
+        find(facts, lambda fact, kind=kind: isinstance(fact, kind))
+    find(facts, lambda fact: isinstance(fact, states.RestartRequested) and fact.by_itself)
+    find(facts, lambda fact: isinstance(fact, states.CommandEnded) and bool(fact.end.not_started))
 
 
 def legal(transition: Transition, before: Situation) -> bool:

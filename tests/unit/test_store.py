@@ -1,54 +1,31 @@
+"""Sessions on disk: they come back as they were, and what refuses or spoils a file loses none."""
+
+# ruff: noqa: F811, a fixture's parameter bears the name of its import
+
 import errno
 import logging
-import multiprocessing
-import multiprocessing.synchronize as synchronize
 import os
 import shutil
 import stat
 import subprocess
-import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from filelock import FileLock, Timeout
-from hypothesis import given
-from hypothesis import strategies as st
+from store_work import (
+    a_line,
+    a_session,
+    created,
+    moved,
+    store,  # noqa: F401
+)
 
 from amuxd import files, processes
-from amuxd.records import Certificate, HistoryEntry, Limits, Process, RunState, Session
+from amuxd.records import Limits, Process
 from amuxd.states import End, State
 from amuxd.store import Conflict, Known, Store, StoreError, Unreadable
 
 STORED = Path(__file__).parent / "stored"
-
-
-def a_session(session_id: str = "abc123") -> Session:
-    return Session(session_id, "build", ["make"], "/src", 1000)
-
-
-def a_state(session_id: str = "abc123") -> RunState:
-    return RunState(session_id, State.CREATED, 1000, os.getpid(), 1, "boot", "created")
-
-
-def a_line(state: RunState, by: str = "test") -> HistoryEntry:
-    return HistoryEntry(state.state_changed_at, state.run, state.previous, state.state, state.reason, by)
-
-
-def moved(state: RunState, target: State, at: int) -> RunState:
-    return replace(state, state=target, previous=state.state, state_changed_at=at, reason=f"now {target}")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
-def created(store: Store, session_id: str = "abc123") -> RunState:
-    state = a_state(session_id)
-    store.create(a_session(session_id), state, a_line(state))
-    return state
 
 
 def test_a_session_comes_back(store: Store, tmp_path: Path) -> None:
@@ -65,10 +42,6 @@ def test_everything_is_the_users_alone(store: Store) -> None:
         assert (directory / name).stat().st_mode & 0o777 == 0o600
 
 
-def ended(before: RunState, at: int, end: End) -> RunState:
-    return replace(moved(before, State.FAILED, at), end=end)
-
-
 def test_a_change_is_state_and_history(store: Store) -> None:
     first = created(store)
     second = moved(first, State.STARTING, 2000)
@@ -77,45 +50,8 @@ def test_a_change_is_state_and_history(store: Store) -> None:
     assert store.history("abc123") == [a_line(first), a_line(second)]
 
 
-def test_an_end_is_certified_by_the_state_until_its_last_lines_are_known(store: Store) -> None:
-    first = created(store)
-    second = ended(first, 2000, End(code=3))
-    store.change(first, second, a_line(second))
-    certificate = Certificate("abc123", 1, 2000, second.reason, End(code=3))
-    assert store.load("abc123") == Known(a_session(), second, certificate)
-    assert store.certificate("abc123", 1) is None
-    complete = replace(certificate, last_lines=["bye"], complete=True)
-    store.certify(complete)
-    assert store.load("abc123") == Known(a_session(), second, complete)
-
-
-@pytest.mark.parametrize("target", [State.CREATED, State.ARCHIVED])
-def test_an_end_whose_last_lines_were_never_known_outlives_its_state(store: Store, target: State) -> None:
-    first = created(store)
-    second = ended(first, 2000, End(signal="SIGSEGV"))
-    store.change(first, second, a_line(second))
-    third = moved(second, target, 3000)
-    if target is State.CREATED:
-        third = replace(third, run=2, end=None)
-    store.change(second, third, a_line(third))
-    assert store.certificate("abc123", 1) == Certificate(
-        "abc123", 1, 2000, second.reason, End(signal="SIGSEGV")
-    )
-
-
-def test_what_is_known_of_an_end_is_not_replaced_by_less(store: Store) -> None:
-    first = created(store)
-    second = ended(first, 2000, End(code=3))
-    store.change(first, second, a_line(second))
-    complete = Certificate("abc123", 1, 2000, second.reason, End(code=3), ["bye"], True)
-    store.certify(complete)
-    third = replace(moved(second, State.CREATED, 3000), run=2, end=None)
-    store.change(second, third, a_line(third))
-    assert store.certificate("abc123", 1) == complete
-
-
 def test_a_version_1_session_is_read(tmp_path: Path) -> None:
-    shutil.copytree(STORED / "v1", tmp_path / "sessions")
+    shutil.copytree(STORED / "v1", tmp_path, dirs_exist_ok=True)
     (known,) = Store(tmp_path).load_all()
     assert isinstance(known, Known)
     assert known.session.name == "über ✨ build"
@@ -181,17 +117,6 @@ def test_a_state_that_cannot_be_got_at_now_is_not_put_aside(
     assert known.state == first
 
 
-def test_a_certificate_that_cannot_be_read_leaves_the_session_as_it_is(store: Store) -> None:
-    first = created(store)
-    second = ended(first, 2000, End(code=3))
-    store.change(first, second, a_line(second))
-    store.certify(Certificate("abc123", 1, 2000, second.reason, End(code=3)))
-    path = store.run_directory("abc123", 1) / "exit.json"
-    path.write_text("{}")
-    assert isinstance(store.load("abc123"), Unreadable)
-    assert path.read_text() == "{}"
-
-
 def test_a_change_on_top_of_somebody_elses_is_refused(store: Store) -> None:
     first = created(store)
     store.change(first, moved(first, State.STARTING, 2000), None)
@@ -220,62 +145,6 @@ def test_a_wait_that_goes_on_in_memory_is_no_conflict(store: Store) -> None:
     later = replace(waiting, attention_at=9)
     store.change(later, replace(later, parked=True), None)
     assert store.load("abc123") == Known(a_session(), replace(later, parked=True), None)
-
-
-def test_a_history_that_missed_its_last_line_gets_it_from_the_state(store: Store) -> None:
-    first = created(store)
-    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
-    store.change(first, second, None)
-    assert store.history("abc123") == [a_line(first)]
-    store.load("abc123")
-    store.load("abc123")
-    assert store.history("abc123") == [a_line(first), a_line(second)]
-
-
-def test_a_history_line_is_told_once_however_long_it_is(store: Store) -> None:
-    first = created(store)
-    second = replace(moved(first, State.FAILED, 2000), reason="x" * 10_000, changed_for="test")
-    store.change(first, second, a_line(second))
-    store.load("abc123")
-    store.change(second, replace(second, last_checked_at=3), None)
-    assert store.history("abc123") == [a_line(first), a_line(second)]
-
-
-def test_half_the_line_of_the_present_state_is_written_again(store: Store) -> None:
-    first = created(store)
-    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
-    store.change(first, second, None)
-    with (store.directory("abc123") / "history.jsonl").open("a") as file:
-        file.write('{"schema":1,"at":2000,"run"')
-    store.load("abc123")
-    assert store.history("abc123") == [a_line(first), a_line(second)]
-
-
-@given(st.lists(st.binary(max_size=12)), st.integers(1, 20))
-def test_lines_are_read_from_the_end(lines: list[bytes], block: int) -> None:
-    content = b"\n".join(lines)
-    with tempfile.NamedTemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK", block)
-        Path(file.name).write_bytes(content)
-        assert list(files.lines_from_the_end(Path(file.name))) == content.split(b"\n")[::-1]
-
-
-def test_half_a_history_line_costs_only_itself(store: Store) -> None:
-    first = created(store)
-    with (store.directory("abc123") / "history.jsonl").open("a") as file:
-        file.write('{"schema":1,"at":1500,"run"')
-    second = moved(first, State.STARTING, 2000)
-    store.change(first, second, a_line(second))
-    assert store.history("abc123") == [a_line(first), a_line(second)]
-
-
-def test_a_spoiled_history_line_costs_only_itself(store: Store) -> None:
-    first = created(store)
-    with (store.directory("abc123") / "history.jsonl").open("ab") as file:
-        file.write(b"\xff\xfe{not\n")
-    second = moved(first, State.STARTING, 2000)
-    store.change(first, second, a_line(second))
-    assert store.history("abc123") == [a_line(first), a_line(second)]
 
 
 def test_removing_takes_everything(store: Store, tmp_path: Path) -> None:
@@ -333,102 +202,6 @@ def test_a_disk_that_refuses_changes_nothing(
     assert store.load_all() == [Known(a_session(), first, None)]
 
 
-def _increment(root: Path, times: int) -> None:
-    store = Store(root)
-    done = 0
-    while done < times:
-        known = store.load("abc123")
-        assert isinstance(known, Known)
-        state = replace(
-            known.state,
-            state_changed_at=known.state.state_changed_at + 1,
-            last_activity_hash=known.state.last_activity_hash + 1,
-        )
-        try:
-            store.change(known.state, state, a_line(state, str(os.getpid())))
-            done += 1
-        except Conflict:
-            continue
-
-
-def test_two_processes_writing_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
-    created(store)
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_increment, args=(tmp_path, 40)) for _ in range(3)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(60)
-        assert writer.exitcode == 0
-    known = store.load("abc123")
-    assert isinstance(known, Known)
-    assert known.state.last_activity_hash == 120
-    moments = [entry.at for entry in store.history("abc123")]
-    assert moments == [1000, *range(1001, 1121)]
-
-
-def _hold(lock: Path, held: synchronize.Event) -> None:
-    with FileLock(str(lock)):
-        held.set()
-        time.sleep(60)
-
-
-def test_a_lock_that_is_never_given_back_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LOCK_TIMEOUT", 0.2)
-    first = created(store)
-    context = multiprocessing.get_context("spawn")
-    held = context.Event()
-    holder = context.Process(target=_hold, args=(store.directory("abc123") / ".lock", held))
-    holder.start()
-    try:
-        assert held.wait(30)
-        with pytest.raises(StoreError, match="locked by another process"):
-            store.change(first, moved(first, State.STARTING, 2000), None)
-    finally:
-        holder.kill()
-        holder.join()
-    store.change(first, moved(first, State.STARTING, 2000), None)
-
-
-def test_a_lock_that_is_free_is_taken_at_once_and_is_one_for_everybody(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    created(store)
-    directory = store.directory("abc123")
-    theirs = FileLock(str(directory / ".lock"), timeout=0)
-    monkeypatch.delattr(files, "FileLock")
-    with files.locked(directory), pytest.raises(Timeout):
-        theirs.acquire()
-    with theirs, pytest.raises(NameError), files.locked(directory):
-        pass
-
-
-def test_a_lock_makes_no_directory(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="does not exist"), files.locked(tmp_path / "gone"):
-        pass
-    assert not (tmp_path / "gone").exists()
-
-
-def test_a_history_that_is_on_disk_is_not_synced_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    sync = os.fsync
-
-    def note(fd: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
-        sync(fd)
-
-    states = [created(store)]
-    monkeypatch.setattr(os, "fsync", note)
-    for at, state in ((2000, State.STARTING), (3000, State.RUNNING)):
-        states.append(moved(states[-1], state, at))
-        store.change(states[-2], states[-1], a_line(states[-1]))
-    for pid in (1, 2):
-        states.append(replace(states[-1], updated_by=pid))
-        store.change(states[-2], states[-1], None)
-    state, history = ["state.json.new", "abc123"], ["history.jsonl"]
-    assert synced == [*state, *history, *state, *history, *state, *state]
-
-
 def refuse_directory_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     sync = os.fsync
 
@@ -453,59 +226,6 @@ def test_what_is_renamed_has_happened_even_if_the_directory_cannot_be_synced(
         store.remove("doomed")
     assert Store(tmp_path).load_all() == [Known(a_session(), second, None)]
     assert "could not be synced: Input/output error" in caplog.text
-
-
-def test_a_history_never_misses_two_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = created(store)
-    second = replace(moved(first, State.STARTING, 2000), changed_for="test")
-    third = moved(second, State.RUNNING, 3000)
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "append", refuse)
-        store.change(first, second, a_line(second))
-        with pytest.raises(StoreError, match="No space left"):
-            store.change(second, third, a_line(third))
-    store.change(second, third, a_line(third))
-    assert store.history("abc123") == [a_line(first), a_line(second), a_line(third)]
-
-
-def test_a_line_that_does_not_fit_leaves_no_part_of_itself(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = created(store)
-    path = store.directory("abc123") / "history.jsonl"
-    before = path.read_bytes()
-    write = os.write
-    calls = iter([True, False])
-
-    def fill_up(fd: int, data: bytes) -> int:
-        if next(calls):
-            return write(fd, data[:7])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    second = moved(first, State.STARTING, 2000)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", fill_up)
-        store.change(first, second, a_line(second))
-    assert path.read_bytes() == before
-    assert store.load("abc123") == Known(a_session(), second, None)
-
-
-def test_a_history_that_cannot_be_mended_now_keeps_no_session_from_being_read(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = created(store)
-    second = moved(first, State.STARTING, 2000)
-    store.change(first, second, None)
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(files, "append", refuse)
-    assert store.load("abc123") == Known(a_session(), second, None)
 
 
 def test_what_a_killed_writer_left_half_written_is_written_anew(store: Store) -> None:
@@ -540,16 +260,3 @@ def test_what_lives_is_known_by_its_token_still(store: Store) -> None:
             assert store.token("abc123", 1) == "secret"
         finally:
             process.kill()
-
-
-def test_a_lock_that_was_taken_away_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = files.fcntl.flock
-
-    def take_away_first(fd: int, how: int) -> None:
-        monkeypatch.setattr(files.fcntl, "flock", lock)
-        (tmp_path / ".lock").unlink()
-        lock(fd, how)
-
-    monkeypatch.setattr(files.fcntl, "flock", take_away_first)
-    with files.locked(tmp_path):
-        assert files._lock_at_once(tmp_path / ".lock") is None

@@ -19,8 +19,10 @@ from amuxd.states import State, Transition
 from amuxd.store import Store, StoreError
 from amuxd.supervisor import Supervisor
 from amuxd.watch import Watch
+from amuxd.workspaces import making
 from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import queue as queue_module
+from amuxd.workspaces import registry as registry_module
 from amuxd.workspaces.directories import Directories, Identity, Presence
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Maker
@@ -120,7 +122,7 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
             seen.append((found[0], list(rig.told.states)))
             return found.pop(0) if len(found) > 1 else found[0]
 
-        monkeypatch.setattr(Directories, "look", look)
+        monkeypatch.setattr(registry_module, "look_in_time", look)
         monkeypatch.setattr(orphans_module, "RETRY_PAUSE", 0)
         entry = await rig.begin()
         orphans = Orphans(rig.runs, rig.workspaces)
@@ -131,6 +133,47 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
         assert entry.state.state is State.ORPHANED
         assert not entry.workspace_exists
         assert rig.workspaces.presence == {"shelf1": Presence.GONE}
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
+def test_one_that_is_moved_aside_to_be_removed_and_put_back_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        shelf = tmp_path / "shelf"
+        shelf.mkdir()
+        entry = await rig.begin()
+        orphans = Orphans(rig.runs, rig.workspaces)
+        orphans.begin()
+        await asyncio.gather(*rig.supervisor._tasks)
+        asked, looked = asyncio.Event(), []
+        until_open, look = rig.workspaces.until_open, registry_module.look_in_time
+
+        async def waiting(workspace_id: str) -> None:
+            asked.set()
+            await until_open(workspace_id)
+
+        async def looking(directory: str, known: Identity | None) -> Presence:
+            asked.set()
+            looked.append(directory)
+            return await look(directory, known)
+
+        monkeypatch.setattr(rig.workspaces, "until_open", waiting)
+        monkeypatch.setattr(registry_module, "look_in_time", looking)
+        async with rig.workspaces.closed(rig.workspace):
+            shelf.rename(tmp_path / "aside")
+            await asked.wait()
+            assert looked == []
+            (tmp_path / "aside").rename(shelf)
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert entry.state.state is State.CREATED
+        assert rig.workspaces.presence == {"shelf1": Presence.PRESENT}
+        assert not orphans._look_again
+        shelf.rename(tmp_path / "moved")
+        await rig.told.arrived.wait()
+        assert entry.state.state is State.ORPHANED
         orphans.close()
 
     on(tmp_path, scenario)
@@ -202,6 +245,23 @@ def test_whoever_is_gone_before_its_directory_is_watched_leaves_nothing_watched(
     on(tmp_path, scenario)
 
 
+def test_an_orphan_that_cannot_be_looked_at_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        async def hang(*_: object) -> Gone:
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(rig.host, "find", hang)
+        entry = await rig.begin()
+        entry.miss("systemd did not answer earlier")
+        await orphan(rig.runs, entry, "/gone")
+        assert entry.settling is not None
+        await entry.settling
+        assert entry.looked_in_vain
+        assert entry.why_in_vain == "Too many open files"
+
+    on(tmp_path, scenario)
+
+
 def test_an_orphan_that_cannot_be_ended_is_certified_all_the_same(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         rig.host.fails = True
@@ -244,18 +304,52 @@ def test_a_slot_that_the_disk_did_not_take_back_is_given_back_later(
     on(tmp_path, scenario)
 
 
-def test_what_cannot_be_undone_at_the_start_keeps_amuxd_from_nothing(
+def test_what_is_closed_for_long_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.begin()
+        tidied: list[str] = []
+        tidy = rig.ledger.tidy
+
+        def note(workspace_id: str) -> Workspace:
+            tidied.append(workspace_id)
+            return tidy(workspace_id)
+
+        monkeypatch.setattr(rig.ledger, "tidy", note)
+        queue = Queue(rig.runs, rig.workspaces)
+        async with rig.workspaces.closed(rig.workspace):
+            first = asyncio.create_task(queue.advance("shelf1"))
+            await asyncio.sleep(0)
+            for _ in range(3):
+                await asyncio.wait_for(queue.advance("shelf1"), 20)
+            assert not first.done()
+        await first
+        assert tidied == ["shelf1"]
+        await queue.advance("shelf1")
+        assert tidied == ["shelf1"] * 2
+
+    on(tmp_path, scenario)
+
+
+def test_what_cannot_be_undone_at_the_start_is_listed_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        def refuse(_: str) -> None:
-            raise StoreError("full")
+        remove, refusals = rig.ledger.remove, [StoreError("full")]
+
+        def refuse(workspace_id: str) -> None:
+            assert rig.workspaces.find("shelf").id == workspace_id
+            if refusals:
+                raise refusals.pop()
+            remove(workspace_id)
 
         monkeypatch.setattr(rig.ledger, "remove", refuse)
+        monkeypatch.setattr(making, "RETRY_PAUSE", 0)
         unfinished = replace(rig.workspace, repository="/nonexistent", being_made=True)
         await rig.workspaces.write(unfinished)
         assert await rig.workspaces.load() == [unfinished]
         await Maker(rig.runs, rig.workspaces).recover(unfinished)
+        assert not rig.workspaces.not_readable
+        assert rig.ledger.load_all() == []
 
     on(tmp_path, scenario)
     assert "what was made of workspace shelf stays" in caplog.text

@@ -1,0 +1,62 @@
+"""A directory that another file system is mounted over is not seen, and not gone."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from harness.bus import Proxy
+from harness.client import BUS_NAME
+from harness.daemon import Amux
+from harness.waiting import until
+
+WORKSPACE = "org.amux.Amux1.Workspace"
+
+
+@pytest.fixture
+def top(amux: Amux) -> Path:
+    """Where the machine's own mounts can be."""
+    top = amux.machine.temporary / "co vered"
+    shutil.rmtree(top, ignore_errors=True)
+    (top / "directory").mkdir(parents=True)
+    return top
+
+
+def workspace(amux: Amux) -> Proxy:
+    return amux.bus.proxy(BUS_NAME, amux.manager.call("GetWorkspace", "s", "here"), WORKSPACE)
+
+
+@pytest.mark.parametrize("covered", ["directory", "."])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_session_works_on_below(amux: Amux, top: Path, covered: str, is_deleted: bool) -> None:
+    amux.cli("ws", "add", "here", "--path", str(top / "directory"))
+    session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"], workspace="here")
+    until(lambda: "ready" in session.log())
+    until(lambda: workspace(amux).get("Presence") == "present")
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", top / covered])
+    until(lambda: workspace(amux).get("Presence") == "unknown")
+    assert session.state == "running"
+    if is_deleted:
+        # Where the tests are nothing is mounted over it.
+        (top / "directory").rmdir()
+    # With what it is mounted on, a mount goes by itself.
+    amux.machine.run(["umount", top / covered], check=not is_deleted)
+    if is_deleted:
+        session.wait_state("orphaned")
+    else:
+        until(lambda: workspace(amux).get("Presence") == "present")
+        assert session.state == "running"
+        (top / "directory").rename(top / "moved")
+        session.wait_state("orphaned")
+
+
+def test_a_mount_that_another_one_takes_the_place_of_is_gone(amux: Amux, top: Path) -> None:
+    place = top / "directory"
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", place])
+    amux.cli("ws", "add", "here", "--path", str(place))
+    session = amux.create(["sleep", "1000"], workspace="here")
+    until(lambda: workspace(amux).get("Presence") == "present")
+    amux.machine.run(["sh", "-c", 'umount --lazy "$1"; mount -t tmpfs tmpfs "$1"', "sh", place])
+    try:
+        session.wait_state("orphaned")
+    finally:
+        amux.machine.run(["umount", place])

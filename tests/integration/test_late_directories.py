@@ -1,0 +1,71 @@
+"""After a boot a directory may not be there yet: it is of a file system that is mounted later."""
+
+from pathlib import Path
+
+import pytest
+from agent_fixtures import Reboots
+from harness.bus import CallFailed
+from harness.client import Session
+from harness.daemon import Amux
+from harness.waiting import until
+
+
+class Late(Reboots):
+    """A boot that finds a directory away."""
+
+    def __init__(self, amux: Amux, directory: Path) -> None:
+        super().__init__(amux)
+        self.amux = amux
+        self.directory, self.away = directory, directory.with_name("away")
+        directory.mkdir()
+
+    def reboot_without(self, *sessions: Session, in_order: bool = True) -> None:
+        self.amux.stop() if in_order else self.amux.kill()
+        self.directory.rename(self.away)
+        self.reboot(*sessions, in_order=False)
+
+    def mount(self) -> None:
+        self.away.rename(self.directory)
+
+
+@pytest.fixture
+def late(amux: Amux, tmp_path: Path) -> Late:
+    return Late(amux, tmp_path / "late")
+
+
+@pytest.mark.parametrize(("in_order", "asked_meanwhile"), [(True, False), (False, True)])
+@pytest.mark.parametrize("has_workspace", [True, False])
+def test_who_comes_back_by_itself_waits_for_it(
+    amux: Amux, late: Late, has_workspace: bool, in_order: bool, asked_meanwhile: bool
+) -> None:
+    amux.cli("ws", "add", "here", "--path", str(late.directory))
+    where = {"workspace": "here"} if has_workspace else {"cwd": str(late.directory)}
+    session = amux.create(["sleep", "1000"], resume="auto", **where)
+    late.reboot_without(session, in_order=in_order)
+    until(lambda: f"comes back by itself once {late.directory} is there" in session.get("Reason"))
+    assert (session.state, session.get("Run")) == ("suspended", 1)
+    amux.restart()
+    until(lambda: session.get("Reason").count("comes back by itself") == 1)
+    if asked_meanwhile:
+        with pytest.raises(CallFailed, match=f"its directory {late.directory} is not there"):
+            session.call("Resume")
+    late.mount()
+    assert session.wait_state("running") == "running"
+    assert session.get("Run") == 2
+
+
+def test_who_does_not_is_no_orphan_and_can_be_begun_once_it_is_there(amux: Amux, late: Late) -> None:
+    amux.cli("ws", "add", "here", "--path", str(late.directory))
+    command = ["sh", "-c", "echo ready; exec sleep 1000"]
+    manual, auto = (amux.create(command, workspace="here", resume=resume) for resume in ("manual", "auto"))
+    late.reboot_without(manual, auto)
+    until(lambda: "comes back by itself" in auto.get("Reason"))
+    assert manual.state == "suspended"
+    auto.call("Archive")
+    late.mount()
+    manual.call("Restart")
+    assert (manual.state, auto.state) == ("running", "archived")
+    # It has gone there, and from now on the directory has been seen.
+    until(lambda: "ready" in manual.log())
+    late.directory.rename(late.away)
+    assert manual.wait_state("orphaned") == "orphaned"

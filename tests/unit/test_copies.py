@@ -1,0 +1,103 @@
+"""Files that are brought along into a worktree: where from, where to, and whose work they are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from harness.repositories import git, repository
+
+from amuxd.errors import WorkspaceDirty
+from amuxd.records import Workspace
+from amuxd.workspaces import worktrees
+from amuxd.workspaces.worktrees import Wish
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return repository(tmp_path / "code")
+
+
+def add(repo: Path, *copied: str, base: str = "") -> Workspace:
+    wish = Wish(str(repo), base=base, copy=copied)
+    bare = Workspace("abc123", "fix", "", 1)
+    return worktrees.make(worktrees.planned(bare, wish, repo.parent / "worktrees"), wish)
+
+
+def with_tracked_link(repo: Path, link: str, target: str) -> None:
+    """On the branch other, which has the link where main has nothing."""
+    git(repo, "checkout", "-q", "-b", "other")
+    (repo / link).symlink_to(target)
+    git(repo, "add", link)
+    git(repo, "commit", "-q", "-m", "a link")
+    git(repo, "checkout", "-q", "main")
+
+
+@pytest.mark.parametrize("named", ["config", "config/local.env"])
+def test_no_copy_leaves_the_worktree_through_a_link_to_a_directory(
+    repo: Path, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = repo.parent / "outside"
+    outside.mkdir()
+    with_tracked_link(repo, "config", str(outside))
+    (repo / "config").mkdir()
+    (repo / "config/local.env").write_text("KEY=1")
+    (repo / ".env").write_text("KEY=1")
+    made = add(repo, named, ".env", base="other")
+    assert set(made.copied) == {".env"}
+    assert list(outside.iterdir()) == []
+    link = Path(made.directory, "config")
+    assert f"{repo}/config/local.env is not copied: {link} is a link" in caplog.text
+
+
+@pytest.mark.parametrize("named", ["data", "data/secret"])
+def test_a_directory_that_a_link_leads_to_is_not_copied_whole(
+    repo: Path, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = repo.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("x")
+    (repo / "data").symlink_to(outside)
+    made = add(repo, named)
+    assert made.copied == {}
+    assert f"{repo}/{named} is not copied: {repo}/data is a link" in caplog.text
+
+
+def test_what_a_link_to_a_file_leads_to_is_copied(repo: Path) -> None:
+    (repo.parent / "shared.env").write_text("KEY=1")
+    (repo / ".env").symlink_to("../shared.env")
+    made = add(repo, ".env")
+    assert set(made.copied) == {".env"}
+    assert Path(made.directory, ".env").read_text() == "KEY=1"
+
+
+def look_for_work(made: Workspace) -> list[str]:
+    return worktrees.look(made).files.untracked
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_the_copy_of_a_file_that_is_no_more_is_the_only_one(repo: Path, is_ignored: bool) -> None:
+    if is_ignored:
+        (repo / ".git/info/exclude").write_text(".env\n")
+    (repo / ".env").write_text("KEY=1")
+    made = add(repo, ".env")
+    assert made.copied_from == str(repo)
+    (repo / ".env").write_text("KEY=2")
+    assert look_for_work(made) == []
+    (repo / ".env").unlink()
+    assert look_for_work(made) == [".env"]
+    with pytest.raises(WorkspaceDirty, match=r"1 untracked file \(\.env\)"):
+        worktrees.remove(made, force=False)
+    assert Path(made.directory, ".env").read_text() == "KEY=1"
+
+
+def test_the_original_lay_where_the_caller_was(repo: Path) -> None:
+    outer = repo.parent / "outer"
+    git(repo, "worktree", "add", "-q", str(outer))
+    (outer / ".env").write_text("KEY=1")
+    made = add(outer, ".env")
+    assert look_for_work(made) == []
+    # What was written down by an amuxd that did not say where from is looked for in the repository.
+    assert look_for_work(replace(made, copied_from="")) == [".env"]
+    (outer / ".env").rename(repo / ".env")
+    for place in ("", str(outer)):
+        assert look_for_work(replace(made, copied_from=place)) == []

@@ -1,0 +1,102 @@
+"""Commits that no branch has, and operations under way: what of a worktree only git's own books tell."""
+
+# ruff: noqa: F811, a fixture's parameter bears the name of its import
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness.repositories import commit, git
+from worktree_work import (
+    add,
+    objects,
+    refusal,
+    repo,  # noqa: F401
+)
+
+from amuxd.errors import WorkspaceDirty
+from amuxd.workspaces import worktrees
+from amuxd.workspaces.worktrees import Removed
+
+
+def test_an_operation_in_a_worktree_that_was_moved(repo: Path) -> None:
+    made = add(repo)
+    theirs = commit(repo, "file0", "theirs\n")
+    commit(made.directory, "file0", "ours\n")
+    git(made.directory, "cherry-pick", theirs, check=False)
+    Path(made.directory).rename(repo.parent / "moved")
+    with pytest.raises(WorkspaceDirty, match="a cherry-pick under way"):
+        worktrees.remove(made, force=False)
+
+
+def test_between_two_commits_of_several(repo: Path) -> None:
+    made = add(repo)
+    picked = [commit(repo, "file0", "theirs\n"), commit(repo, "file1", "theirs\n")]
+    commit(made.directory, "file0", "ours\n")
+    git(made.directory, "cherry-pick", *picked, check=False)
+    (Path(made.directory) / "file0").write_text("both\n")
+    git(made.directory, "commit", "-q", "-a", "-m", "by hand")
+    assert "a cherry-pick or revert under way" in refusal(made)
+
+
+def amended(directory: Path) -> None:
+    git(directory, "commit", "-q", "--amend", "-m", "amended")
+
+
+def reset(directory: Path) -> None:
+    git(directory, "reset", "-q", "--hard", "HEAD~1")
+
+
+def left(directory: Path) -> None:
+    git(directory, "checkout", "-q", "--detach", "HEAD~1")
+    commit(directory, "elsewhere")
+    git(directory, "checkout", "-q", "fix")
+
+
+@pytest.mark.parametrize("leave", [amended, reset, left])
+@pytest.mark.parametrize("force", [False, True])
+def test_commits_that_only_a_reflog_has(repo: Path, leave: Callable[[Path], None], force: bool) -> None:
+    made = add(repo)
+    directory = Path(made.directory)
+    for name in ("one", "two"):
+        commit(directory, name)
+    leave(directory)
+    before = objects(repo)
+    if not force:
+        git(repo, "merge", "-q", "--ff-only", "fix")
+    kept = worktrees.remove(made, force=force).kept
+    assert kept[-1] == "refs/amux/removed/abc123/log, whose reflog has 1 that were amended or left"
+    assert before <= objects(repo)
+    git(repo, "gc", "-q", "--prune=now")
+    assert before <= objects(repo)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_commits_that_were_left_for_a_branch_without_a_commit(repo: Path, detached: bool) -> None:
+    made = add(repo)
+    if detached:
+        git(made.directory, "checkout", "-q", "--detach")
+    first, second = commit(made.directory, "one"), commit(made.directory, "two")
+    git(made.directory, "reset", "-q", "--hard", "HEAD~2")
+    git(made.directory, "switch", "-q", "--orphan", "new")
+    assert "/log, whose reflog has 2 " in worktrees.remove(made, force=False).kept[-1]
+    git(repo, "gc", "-q", "--prune=now")
+    assert {first, second} <= objects(repo)
+
+
+def test_a_removal_of_what_has_no_such_commits_keeps_nothing(repo: Path) -> None:
+    made = add(repo)
+    commit(made.directory, "one")
+    git(repo, "merge", "-q", "--ff-only", "fix")
+    assert worktrees.remove(made, force=False) == Removed([], [])
+    assert git(repo, "for-each-ref", "refs/amux") == ""
+
+
+def test_commits_that_a_ref_of_this_worktree_alone_leads_to(repo: Path) -> None:
+    made = add(repo)
+    tip = commit(made.directory, "one")
+    git(made.directory, "update-ref", "refs/worktree/mine", tip)
+    git(made.directory, "reset", "-q", "--hard", "HEAD~1")
+    assert refusal(made) == "1 commit on no other branch and no remote"
+    worktrees.remove(made, force=True)
+    assert tip in git(repo, "rev-list", "--all").split()

@@ -1,0 +1,187 @@
+"""Work in the submodules of a worktree, of which git itself says little."""
+
+# ruff: noqa: F811, a fixture's parameter bears the name of its import
+
+from pathlib import Path
+
+import pytest
+from harness.repositories import commit, git, repository
+from worktree_work import (
+    ALLOW,
+    CACHE,
+    add,
+    exclude,
+    just_before_it_is_moved,
+    refusal,
+    released_on_no_branch,
+    repo,  # noqa: F401
+    show_no_untracked,
+    update,
+    with_submodule,
+)
+
+from amuxd.workspaces import worktrees
+from amuxd.workspaces.worktrees import Removed
+
+
+@pytest.fixture(name="with_submodule")
+def _with_submodule(repo: Path) -> Path:
+    with_submodule(repo)
+    return repo
+
+
+def test_a_submodule_that_was_never_fetched_is_no_hindrance(with_submodule: Path) -> None:
+    assert worktrees.remove(add(with_submodule), force=False) == Removed([], [])
+
+
+def test_files_in_a_submodule(with_submodule: Path) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    where = Path(git(inner, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude"))
+    where.parent.mkdir(exist_ok=True)
+    where.write_text("*.env\n")
+    (inner / "a.env").write_text("x")
+    assert refusal(made) == "1 file that git ignores (lib/a.env); --ignored takes these along"
+    (inner / "a.env").unlink()
+    git(inner, "update-index", "--assume-unchanged", "file0")
+    (inner / "file0").write_text("changed")
+    assert refusal(made) == "1 file with uncommitted changes (lib/file0)"
+    git(inner, "update-index", "--no-assume-unchanged", "file0")
+    assert refusal(made) == "1 file with uncommitted changes (lib)"
+
+
+def test_a_commit_that_a_submodule_left_behind(with_submodule: Path) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    tip = commit(inner, "more")
+    git(made.directory, *ALLOW, "submodule", "update", "-q")
+    assert worktrees.remove(made, force=False).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    assert tip in git(with_submodule, "rev-list", "--all").split()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_commit_of_a_submodule_that_only_a_tag_leads_to(with_submodule: Path, force: bool) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    tip = commit(inner, "more")
+    git(inner, "tag", "-a", "-m", "kept", "mine")
+    git(made.directory, *ALLOW, "submodule", "update", "-q")
+    if force:
+        assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+        assert tip in git(with_submodule, "rev-list", "--all").split()
+    else:
+        assert refusal(made) == "1 commit in submodule lib on no remote"
+
+
+def test_a_release_that_is_on_no_branch_of_a_submodules_remote(with_submodule: Path) -> None:
+    released_on_no_branch(with_submodule.parent / "library")
+    made = add(with_submodule)
+    update(made)
+    assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+EXPIRE = ("reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
+
+
+def test_reflogs_that_have_expired_are_no_hindrance(with_submodule: Path) -> None:
+    exclude(with_submodule, "/cache")
+    made = add(with_submodule)
+    inner, clone = update(made), Path(made.directory) / "cache/clone"
+    git(with_submodule, "clone", "-q", str(with_submodule), str(clone))
+    git(inner, *EXPIRE)
+    git(clone, *EXPIRE)
+    assert worktrees.remove(made, force=False) == Removed(CACHE, [])
+
+
+def test_a_submodule_that_keeps_its_commits_in_itself(repo: Path) -> None:
+    made = add(repo)
+    repository(Path(made.directory) / "own")
+    git(made.directory, *ALLOW, "submodule", "add", "-q", "./own", "own")
+    git(made.directory, "commit", "-q", "-m", "with one of its own")
+    git(repo, "merge", "-q", "--ff-only", "fix")
+    assert refusal(made).endswith(f"mount in it, {made.directory}/own")
+    assert "take that away first" in refusal(made, force=True)
+
+
+def test_work_that_comes_into_a_submodule_after_the_look(
+    with_submodule: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    just_before_it_is_moved(monkeypatch, lambda: (inner / "late").write_text("x"))
+    assert refusal(made) == "1 file with uncommitted changes (lib)"
+    assert (inner / "late").exists()
+
+
+def test_files_in_a_submodule_that_was_never_fetched(repo: Path) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = Path(made.directory) / "lib"
+    (inner / "empty/more").mkdir(parents=True)
+    assert worktrees.look(made).files.untracked == []
+    (inner / "work.py").write_text("hours")
+    (inner / "deep/er").mkdir(parents=True)
+    (inner / "deep/er/link").symlink_to("..")
+    (inner / "gone").symlink_to("nowhere")
+    assert git(made.directory, "status", "--porcelain", "--ignored") == ""
+    assert refusal(made) == "3 untracked files (lib/deep/, lib/gone, lib/work.py)"
+    assert "lib/work.py" in worktrees.remove(made, force=True).lost[0]
+
+
+def test_files_in_a_submodule_of_a_submodule_that_was_never_fetched(repo: Path) -> None:
+    library = with_submodule(repo)
+    deeper = repository(repo.parent / "deeper")
+    git(library, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(deeper), "deep")
+    git(library, "commit", "-q", "-m", "with one of its own")
+    git(repo / "lib", "pull", "-q")
+    git(repo, "commit", "-q", "-a", "-m", "newer")
+    made = add(repo)
+    inner = update(made)
+    (inner / "deep/work.py").write_text("hours")
+    assert refusal(made) == "1 untracked file (lib/deep/work.py)"
+
+
+def test_a_repository_in_a_submodule_that_was_never_fetched(repo: Path) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    git(Path(made.directory) / "lib", "init", "-q")
+    assert "take that away first" in refusal(made, force=True)
+    (Path(made.directory) / "lib/.git").rename(Path(made.directory) / "lib/.git.away")
+    repository(Path(made.directory) / "lib/own")
+    assert f"mount in it, {made.directory}/lib/own" in refusal(made)
+
+
+def test_untracked_files_of_a_submodule_that_the_user_does_not_want_to_see(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = update(made)
+    (inner / "work.py").write_text("hours")
+    show_no_untracked(tmp_path, monkeypatch)
+    assert refusal(made) == "1 untracked file (lib/work.py)"
+
+
+@pytest.mark.parametrize("ref", ["refs/wip/main", "refs/notes/review", "refs/stash"])
+def test_work_that_any_ref_of_a_submodule_leads_to(repo: Path, ref: str) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = update(made)
+    tip = git(inner, "commit-tree", "-m", "wip", "-p", "HEAD", "HEAD^{tree}")
+    git(inner, "update-ref", ref, tip)
+    assert refusal(made) == "1 commit in submodule lib on no remote"
+    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    kept = ref.replace("refs/", "refs/amux/removed/abc123/submodules/lib/", 1)
+    assert git(repo, "rev-parse", kept) == tip
+
+
+def test_a_submodule_on_a_branch_without_a_commit(repo: Path) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = update(made)
+    tip = commit(inner, "more")
+    git(inner, "tag", "mine")
+    git(inner, "switch", "-q", "--orphan", "new")
+    assert "1 commit in submodule lib on no remote" in refusal(made)
+    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    assert tip in git(repo, "rev-list", "--all").split()

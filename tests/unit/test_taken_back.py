@@ -1,0 +1,113 @@
+"""What was half made of a worktree is taken back, and nothing that somebody else made in its place."""
+
+# ruff: noqa: F811, a fixture's parameter bears the name of its import
+
+from pathlib import Path
+
+import pytest
+from harness.repositories import commit, git
+from worktree_work import (
+    add,
+    branches,
+    misleading_environment,  # noqa: F401
+    repo,  # noqa: F401
+)
+
+from amuxd.errors import InvalidArgument
+from amuxd.records import Workspace
+from amuxd.workspaces import worktrees
+from amuxd.workspaces.worktrees import Wish
+
+
+def test_a_copy_that_fails_leaves_nothing_half_made(repo: Path) -> None:
+    (repo / "secret").mkdir()
+    (repo / "secret/file").write_text("x")
+    git(repo, "checkout", "-q", "-b", "other")
+    (repo / "taken").write_text("x")
+    git(repo, "add", "taken")
+    git(repo, "commit", "-q", "-m", "taken")
+    git(repo, "rm", "-q", "taken")
+    (repo / "taken").mkdir()
+    (repo / "taken/file").write_text("x")
+    with pytest.raises(InvalidArgument, match="fix could not be made"):
+        add(repo, copy=["taken"], base="other")
+    assert branches(repo) == {"main", "other"}
+    assert len(worktrees.worktrees(str(repo))) == 1
+
+
+def test_what_a_crash_left_is_taken_back_once(repo: Path) -> None:
+    made = add(repo)
+    assert not worktrees.recovered(made)
+    assert not worktrees.recovered(made)
+    assert not Path(made.directory).exists()
+    assert branches(repo) == {"main"}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_branch_that_somebody_made_after_the_plan_stays(repo: Path, is_killed: bool) -> None:
+    wish = Wish(str(repo))
+    plan = worktrees.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
+    git(repo, "branch", "fix")
+    if is_killed:
+        assert not worktrees.recovered(plan)
+    else:
+        with pytest.raises(InvalidArgument, match=r"fix could not be made: .*already exists"):
+            worktrees.make(plan, wish)
+    assert branches(repo) == {"main", "fix"}
+    assert not Path(plan.directory).exists()
+
+
+def test_a_branch_that_somebody_made_anew_after_a_crash_stays(repo: Path) -> None:
+    made = add(repo)
+    git(repo, "worktree", "remove", made.directory)
+    commit(repo, "more")
+    git(repo, "branch", "-f", "fix", "main")
+    assert not worktrees.recovered(made)
+    assert "fix" in branches(repo)
+    git(repo, "branch", "-D", "fix")
+    git(repo, "branch", "fix")
+    assert not worktrees.recovered(made)
+    assert "fix" in branches(repo)
+
+
+@pytest.mark.parametrize("files", [[], ["work"]])
+def test_a_directory_that_somebody_made_after_the_plan_stays(repo: Path, files: list[str]) -> None:
+    wish = Wish(str(repo))
+    plan = worktrees.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
+    Path(plan.directory).mkdir(parents=True)
+    for name in files:
+        (Path(plan.directory) / name).write_text("x")
+    with pytest.raises(InvalidArgument, match=f"fix could not be made: {plan.directory} is there"):
+        worktrees.make(plan, wish)
+    assert [path.name for path in Path(plan.directory).iterdir()] == files
+    assert branches(repo) == {"main"}
+
+
+def test_two_that_were_planned_for_one_place_do_not_undo_each_other(repo: Path) -> None:
+    wish = Wish(str(repo))
+    plans = [
+        worktrees.planned(Workspace(key, name, "", 1), wish, repo.parent / "trees")
+        for key, name in (("aaa111", "feat/x"), ("bbb222", "feat-x"))
+    ]
+    assert len({plan.directory for plan in plans}) == 1
+    made = worktrees.make(plans[0], wish)
+    (Path(made.directory) / "work").write_text("hours of it")
+    with pytest.raises(InvalidArgument, match="is there"):
+        worktrees.make(plans[1], wish)
+    assert not worktrees.recovered(plans[1])
+    assert (Path(made.directory) / "work").exists()
+    assert branches(repo) == {"main", "feat/x"}
+
+
+def test_an_empty_directory_that_a_crash_left_is_taken_back(repo: Path) -> None:
+    git(repo, "branch", "old")
+    for branch in ("old", "new"):
+        plan = worktrees.planned(
+            Workspace("abc123", branch, "", 1), Wish(str(repo), branch), repo.parent / "trees"
+        )
+        if plan.made_branch:
+            worktrees._make_branch(plan)
+        Path(plan.directory).mkdir(parents=True)
+        assert not worktrees.recovered(plan)
+        assert not Path(plan.directory).exists()
+    assert branches(repo) == {"main", "old"}
