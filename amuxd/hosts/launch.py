@@ -16,7 +16,9 @@ GO = b"go\n"
 
 def main() -> None:
     run, gates, *umask = sys.argv[1:]
+    # Before amuxd is told that somebody is here: from then on the run may lose its files.
     directory, search, *command = _read(os.open(f"{run}/command", os.O_RDONLY)).split(b"\0")
+    token = _read(os.open(f"{run}/token", os.O_RDONLY)).strip()
     # Opened before amuxd is told that it may open the gate: what it says must find somebody here.
     gate = os.open(f"{gates}/gate", os.O_RDONLY)
     child = os.fork()
@@ -27,7 +29,7 @@ def main() -> None:
         # The terminal server gives its own client's.
         os.environb[b"PATH"] = search
         # Not among what the terminal server knows: that outlives the run, and the token must not.
-        os.environb[b"AMUX_TOKEN"] = _read(os.open(f"{run}/token", os.O_RDONLY)).strip()
+        os.environb[b"AMUX_TOKEN"] = token
         _become(run, directory, command, umask)
 
 
