@@ -159,7 +159,7 @@ class Person:
     def amuxd_is_killed(self) -> None:
         former = self.amux.pid
         self.amux.kill()
-        until(lambda: self.amux.pid not in (0, former), timeout=20)
+        until(lambda: self.amux.pid not in (0, former), timeout=60)
 
 
 DISTURBANCES = {"restart of amuxd": Person.amuxd_restarts, "kill -9 of amuxd": Person.amuxd_is_killed}

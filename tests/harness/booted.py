@@ -169,7 +169,7 @@ class Booted:
             ]
         )
         # The session is there before the manager that it starts has its bus.
-        until(lambda: self._manager_state == "active" and USER in self._logged_in(), timeout=30)
+        until(lambda: self._manager_state == "active" and USER in self._logged_in(), timeout=60)
 
     def _logged_in(self) -> str:
         return self.run(["loginctl", "list-sessions", "--no-legend", "--no-pager"]).stdout

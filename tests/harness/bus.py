@@ -61,7 +61,7 @@ class Bus:
         member: str,
         signature: str = "",
         *body: Any,
-        timeout: float = 30,
+        timeout: float = 60,
     ) -> Any:
         """The one result, a tuple of several, or None."""
         address = DBusAddress(path, bus_name=destination, interface=interface)
@@ -90,7 +90,7 @@ class Proxy:
         self.path = path
         self.interface = interface
 
-    def call(self, member: str, signature: str = "", *body: Any, timeout: float = 30) -> Any:
+    def call(self, member: str, signature: str = "", *body: Any, timeout: float = 60) -> Any:
         return self.bus.call(
             self.destination, self.path, self.interface, member, signature, *body, timeout=timeout
         )
@@ -135,7 +135,7 @@ class Events:
         self.close()
 
     def wait(
-        self, predicate: Callable[[Signal], bool], timeout: float = 20, after: Signal | None = None
+        self, predicate: Callable[[Signal], bool], timeout: float = 60, after: Signal | None = None
     ) -> Signal:
         """The first signal that matches, of those that came already too; after: only later ones than that."""
         deadline = time.monotonic() + timeout

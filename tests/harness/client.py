@@ -1,6 +1,7 @@
 """What a test does with a running amuxd: the CLI, the objects on the bus, their signals."""
 
 import json
+import shutil
 import subprocess
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -69,7 +70,7 @@ class Session(Proxy):
     def state(self) -> str:
         return str(self.get("State"))
 
-    def wait_state(self, *states: str, timeout: float = 20) -> str:
+    def wait_state(self, *states: str, timeout: float = 60) -> str:
         """By event: subscribed first, then looked, so that no change falls in between."""
         with self.amux.events() as events:
             if (state := self.state) in states:
@@ -88,10 +89,10 @@ class Session(Proxy):
                 error.add_note(f"session {self.id} is {self.state}: {self.get('Reason')}")
                 raise
 
-    def stop(self, grace: float | None = None, timeout: float = 30) -> None:
+    def stop(self, grace: float | None = None, timeout: float = 60) -> None:
         self.call("Stop", "a{sv}", {} if grace is None else {"grace": ("d", grace)}, timeout=timeout)
 
-    def remove(self, force: bool = False, timeout: float = 30) -> None:
+    def remove(self, force: bool = False, timeout: float = 60) -> None:
         self.call("Remove", "a{sv}", {"force": ("b", force)}, timeout=timeout)
 
     def send(self, text: str, enter: bool = True) -> None:
@@ -99,6 +100,11 @@ class Session(Proxy):
 
     def log(self) -> str:
         return Path(self.get("LogPath")).read_text(errors="replace")
+
+    def delete_files(self) -> None:
+        """In one step: amuxd and the logger write anew what is gone, and would do so between two."""
+        files = self.amux.state / "sessions" / self.id
+        shutil.rmtree(files.rename(self.amux.machine.temporary / f"deleted-{self.id}"))
 
     def command_has_ended(self) -> bool:
         """Also while amuxd is away: the kernel keeps the end until amuxd has read it."""
@@ -150,7 +156,7 @@ class Client:
         *arguments: str,
         check: bool = True,
         input: str | None = None,
-        timeout: float = 30,
+        timeout: float = 60,
         env: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -173,7 +179,7 @@ class Client:
         argv = [str(self.bindir / "amux"), *arguments]
         return Terminal(self.machine, argv, columns=columns, lines=lines, env=self.environment)
 
-    def create(self, command: Sequence[str], timeout: float = 30, **options: Any) -> Session:
+    def create(self, command: Sequence[str], timeout: float = 60, **options: Any) -> Session:
         variants = {name: (OPTIONS[name], value) for name, value in options.items()}
         path = self.manager.call("CreateSession", "asa{sv}", list(command), variants, timeout=timeout)
         return Session(self, path)

@@ -147,7 +147,7 @@ class Server:
             self._thread.join()
             self._connection.close()
 
-    def wait(self, predicate: Callable[[Self], Any], timeout: float = 20) -> Any:
+    def wait(self, predicate: Callable[[Self], Any], timeout: float = 60) -> Any:
         with self._changed:
             if not self._changed.wait_for(lambda: predicate(self), timeout):
                 raise TimeoutError(

@@ -49,7 +49,7 @@ def stop(subject: Subject) -> None:
 
 def end(subject: Subject) -> None:
     subject.end(3)
-    until(lambda: subject.has_certificate or subject.amux.has_ended, timeout=20)
+    until(lambda: subject.has_certificate or subject.amux.has_ended, timeout=60)
 
 
 def restart(subject: Subject) -> None:
@@ -80,7 +80,7 @@ def begin(subject: Subject) -> None:
 def come_back(subject: Subject) -> None:
     subject.amux.begin()
     if subject.amux.comes_up():
-        until(lambda: subject.is_at_rest or subject.amux.has_ended, timeout=20)
+        until(lambda: subject.is_at_rest or subject.amux.has_ended, timeout=60)
 
 
 def run_and_end(subject: Subject) -> None:
@@ -172,7 +172,7 @@ def come_next(subject: Subject) -> None:
 def lose_the_directory(subject: Subject) -> None:
     assert subject.slot is not None
     shutil.rmtree(subject.slot.directory)
-    until(lambda: subject.amux.has_ended or subject.has_certificate, timeout=20)
+    until(lambda: subject.amux.has_ended or subject.has_certificate, timeout=60)
 
 
 def lose_the_directory_unwatched(subject: Subject) -> None:
@@ -183,12 +183,12 @@ def lose_the_directory_unwatched(subject: Subject) -> None:
 
 def end_well(subject: Subject) -> None:
     subject.end(0)
-    until(lambda: subject.has_certificate or subject.amux.has_ended, timeout=20)
+    until(lambda: subject.has_certificate or subject.amux.has_ended, timeout=60)
 
 
 def end_and_stay(subject: Subject) -> None:
     subject.end(0)
-    until(lambda: subject.is_parked or subject.amux.has_ended, timeout=20)
+    until(lambda: subject.is_parked or subject.amux.has_ended, timeout=60)
 
 
 def end_suspended(subject: Subject) -> None:
@@ -229,7 +229,7 @@ def run_for_ever_and_lose_power(subject: Subject) -> None:
 def come_back_by_itself(subject: Subject) -> None:
     subject.amux.begin()
     if subject.amux.comes_up():
-        until(lambda: subject.begun == 2 or subject.amux.has_ended, timeout=20)
+        until(lambda: subject.begun == 2 or subject.amux.has_ended, timeout=60)
 
 
 def create_and_lose_place(subject: Subject) -> None:

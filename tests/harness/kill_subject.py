@@ -119,7 +119,7 @@ class Subject:
         if not found:
             return None
         self.session = self.amux.session(found[0])
-        self.session.wait_state("running", *DEAD, timeout=20)
+        self.session.wait_state("running", *DEAD, timeout=60)
         return self.session
 
     def find_on_disk(self) -> None:

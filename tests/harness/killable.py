@@ -61,7 +61,7 @@ class Killable(Client):
 
     def comes_up(self) -> bool:
         """True once it serves, False once it has died instead."""
-        until(lambda: self.serves or self.has_ended, timeout=30)
+        until(lambda: self.serves or self.has_ended, timeout=60)
         return not self.has_ended
 
     @property
@@ -80,7 +80,7 @@ class Killable(Client):
 
     def wait_until_gone(self) -> None:
         """The bus may hear of it after its parent did, and must not take callers of the next one to it."""
-        until(lambda: self.has_ended and not self.serves, timeout=30)
+        until(lambda: self.has_ended and not self.serves, timeout=60)
 
     def arm(self, point: int | str) -> None:
         self.reached.write_text("")

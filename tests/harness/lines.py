@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class Lines:
-    def __init__(self, path: Path, timeout: float = 20) -> None:
+    def __init__(self, path: Path, timeout: float = 60) -> None:
         self._timeout = timeout
         self._buffer = b""
         self.socket = socket.socket(socket.AF_UNIX)

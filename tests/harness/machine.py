@@ -172,7 +172,7 @@ class Machine:
         argv: Sequence[str | Path],
         *,
         check: bool = True,
-        timeout: float = 30,
+        timeout: float = 60,
         input: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
@@ -252,7 +252,7 @@ class Machine:
                 return int(process.pid)
         raise ProcessLookupError(f"there is no process {pid} in the machine")
 
-    def kill(self, pid: int, number: int = signal.SIGKILL, timeout: float = 20) -> None:
+    def kill(self, pid: int, number: int = signal.SIGKILL, timeout: float = 60) -> None:
         """Signals a process, by its number in the machine, and waits for its end."""
         handle = os.pidfd_open(self.outside_pid(pid))
         try:

@@ -71,7 +71,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def expect(self, text: str, timeout: float = 20) -> str:
+    def expect(self, text: str, timeout: float = 60) -> str:
         """Reads until the text was printed, and forgets what is up to its end; gives what came before it."""
         deadline = time.monotonic() + timeout
         while (position := self.text.find(text)) < 0:
@@ -81,7 +81,7 @@ class Terminal:
         self._output = self.text[position + len(text) :]
         return before
 
-    def wait(self, timeout: float = 20) -> int:
+    def wait(self, timeout: float = 60) -> int:
         """The exit code, once it ended; it never blocks on output that nobody reads."""
         deadline = time.monotonic() + timeout
         while self._read(deadline - time.monotonic()):

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(predicate: Callable[[], T], timeout: float = 20, interval: float = 0.01) -> T:
+def until(predicate: Callable[[], T], timeout: float = 60, interval: float = 0.01) -> T:
     """The first true result of the predicate; TimeoutError names the last one."""
     deadline = time.monotonic() + timeout
     while True:

@@ -10,7 +10,7 @@ from harness.waiting import until
 ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
 
 
-def ended(session: Session, timeout: float = 20) -> dict[str, Any]:
+def ended(session: Session, timeout: float = 60) -> dict[str, Any]:
     session.wait_state("completed", "failed", "stopped", timeout=timeout)
     names = ("State", "Reason", "ExitCode", "ExitSignal", "CoreDumped", "OomKilled")
     properties = session.properties()

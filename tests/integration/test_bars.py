@@ -30,7 +30,7 @@ class Follower:
         self._process = process
         self._buffer = b""
 
-    def line(self, timeout: float = 20) -> str:
+    def line(self, timeout: float = 60) -> str:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + timeout

@@ -86,7 +86,7 @@ async def test_busctl_gets_along(bus_daemon: BusDaemon, client: Client) -> None:
         async def busctl(*arguments: str) -> str:
             command = ["busctl", f"--address={bus_daemon.address}", *arguments]
             done = await asyncio.to_thread(
-                subprocess.run, command, capture_output=True, text=True, check=False, timeout=20
+                subprocess.run, command, capture_output=True, text=True, check=False, timeout=60
             )
             assert done.returncode == 0, done.stderr
             return str(done.stdout)
@@ -109,7 +109,7 @@ async def test_gdbus_gets_along(bus_daemon: BusDaemon, client: Client) -> None:
         where = ["--address", bus_daemon.address, "--dest", service.bus.unique_name, "--object-path", "/"]
         command = ["gdbus", "introspect", *where, "--recurse"]
         done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, check=True, timeout=20
+            subprocess.run, command, capture_output=True, text=True, check=True, timeout=60
         )
         assert "Divide(in  i dividend," in done.stdout
         assert "readwrite s Name = 'one';" in done.stdout

@@ -25,7 +25,7 @@ def test_a_signal_is_sent_and_is_the_exit_code(amux: Amux, word: str, name: str,
     until(lambda: "ready" in session.log())
     waiting = amux.popen("wait", "build", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert amux.cli("kill", "-s", word, "build").stdout == f"sent {name} to build ({session.id})\n"
-    assert (*waiting.communicate(timeout=30), waiting.returncode) == ("", "", 128 + number)
+    assert (*waiting.communicate(timeout=60), waiting.returncode) == ("", "", 128 + number)
     assert amux.cli("wait", "build", check=False).returncode == 128 + number
     assert f"killed by {name}" in amux.cli("show", "build").stdout
 

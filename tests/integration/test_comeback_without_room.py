@@ -28,6 +28,6 @@ def test_it_comes_back_when_there_is_room(disk: tuple[Amux, Disk]) -> None:
     until(lambda: "does not come back by itself" in json.dumps(amux.journal()))
     assert (session.state, session.get("Run")) == ("suspended", 1)
     small.allow()
-    until(lambda: (session.state, session.get("Run")) == ("running", 2), timeout=30)
+    until(lambda: (session.state, session.get("Run")) == ("running", 2), timeout=60)
     stored = json.loads(small.stored(session))
     assert (stored["auto_run"], stored["auto_failures"]) == (2, 0)

@@ -1,6 +1,5 @@
 """A session whose files were spoiled by hand: what is known is told, it can be ended, and nothing is lost."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -117,7 +116,7 @@ def test_what_lives_without_any_files_is_shown_stopped_and_removed(anywhere: Cli
     session, other = begun(amux), amux.create(["sleep", "1000"], name="other")
     pid, name = session.get("Pid"), "hurt" if isinstance(amux, Amux) else session.id
     with amuxd_away(amux):
-        shutil.rmtree(amux.state / "sessions" / session.id)
+        session.delete_files()
     assert set(amux.sessions()) == {session.id, other.id}
     assert (session.get("Name"), session.state, session.get("Pid")) == (name, "unknown", pid)
     assert "its files are gone; it is alive, and can be stopped" in amux.cli("show", session.id).stdout
@@ -137,7 +136,7 @@ def test_what_lives_without_any_files_is_shown_stopped_and_removed(anywhere: Cli
 def test_deleted_while_amuxd_knows_it_a_session_is_stopped_and_removed_as_any_other(anywhere: Client) -> None:
     amux = anywhere
     session = begun(amux)
-    shutil.rmtree(amux.state / "sessions" / session.id)
+    session.delete_files()
     assert "running" in amux.cli("show", session.id).stdout
     assert amux.cli("history", session.id).returncode == 0
     amux.cli("stop", session.id)
@@ -147,14 +146,14 @@ def test_deleted_while_amuxd_knows_it_a_session_is_stopped_and_removed_as_any_ot
     with amuxd_away(amux):
         pass
     assert (session.state, session.get("Name")) == ("stopped", "hurt")
-    shutil.rmtree(amux.state / "sessions" / session.id)
+    session.delete_files()
     amux.cli("rm", session.id)
     assert amux.sessions() == {}
 
 
 def test_what_ends_after_its_files_were_deleted_is_told(anywhere: Client) -> None:
     session = begun(anywhere)
-    shutil.rmtree(anywhere.state / "sessions" / session.id)
+    session.delete_files()
     anywhere.machine.kill(session.get("Pid"))
     session.wait_state("failed")
     before = time.monotonic()

@@ -177,7 +177,7 @@ def isolation(amux: Client, accident: Accident, reason: str, number: str | None)
     with amux.events() as events:
         sessions = {name: printer(amux, name) for name in NAMES}
         second = sessions.pop("second")
-        until(lambda: all(size(session) > 100_000 for session in [second, *sessions.values()]), timeout=20)
+        until(lambda: all(size(session) > 100_000 for session in [second, *sessions.values()]), timeout=60)
         accident(amux, second)
         second.wait_state("failed")
         sizes = {name: size(session) for name, session in sessions.items()}

@@ -34,7 +34,7 @@ def test_what_ended_with_a_logout_is_suspended(disk: tuple[Amux, Disk], room_aga
         assert session.state == "running"
         assert session.get("SessionAlive") == "unknown"
         small.allow()
-    session.wait_state("suspended", timeout=30)
+    session.wait_state("suspended", timeout=60)
     assert session.get("Reason") == "amuxd was stopped"
 
 

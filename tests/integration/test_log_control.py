@@ -38,7 +38,7 @@ def test_the_level_decides_what_comes_to_the_journal(amux: Amux, session: Sessio
     assert DEBUG not in priorities(amux)
     busctl(amux, "set-property", "LogLevel", "s", "debug")
     fail(session)
-    until(lambda: DEBUG in priorities(amux), timeout=20)
+    until(lambda: DEBUG in priorities(amux), timeout=60)
     busctl(amux, "set-property", "LogLevel", "s", "warning")
     assert busctl(amux, "get-property", "LogLevel") == 's "warning"'
     before = priorities(amux).count(INFO)

@@ -41,7 +41,7 @@ def kill(*processes: psutil.Process) -> None:
         # What copies for a shell may end with it.
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=20)
+    psutil.wait_procs(processes, timeout=60)
 
 
 def lines(session: Session) -> list[str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +100,7 @@ def test_a_log_that_was_deleted_is_gone_until_it_is_begun_anew(amux: Amux) -> No
     path = log(session)
     until(lambda: b"ready" in path.read_bytes())
     gone = f"amux: the log of fz ({session.id}) is gone\n"
-    # In one step: its logger is begun anew as soon as the log is gone, and would write between two.
-    shutil.rmtree(path.parents[2].rename(amux.machine.temporary / "deleted"))
+    session.delete_files()
     for options in ((), ("-f",)):
         refused = amux.cli("logs", "fz", *options, check=False)
         assert (refused.returncode, refused.stdout, refused.stderr) == (1, "", gone)
@@ -269,8 +267,12 @@ def test_what_was_reserved_for_output_is_given_back_when_all_of_it_is_killed(any
     assert path.stat().st_blocks * 512 > 32 << 10
     printed_at = path.stat().st_mtime_ns
     writers = [process for process in anywhere.machine.processes() if runs_with(process, str(path))]
-    # Whoever takes it down first, so that it cannot give anything back; then the terminal.
-    for process in [*writers, *filter(None, (writer.parent() for writer in writers))]:
+    terminals = set(filter(None, (writer.parent() for writer in writers)))
+    # A terminal that stands still begins nobody anew in the place of those that are killed.
+    for terminal in terminals:
+        terminal.suspend()
+    # Whoever takes it down first, so that it cannot give anything back.
+    for process in [*writers, *terminals]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     session.wait_state("failed")

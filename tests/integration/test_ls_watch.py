@@ -36,7 +36,7 @@ def test_on_a_terminal_idle_comes_and_goes(amux: Amux, quiet: Session) -> None:
         terminal.expect("running (idle ")
         with busy(amux):
             until(lambda: "busy" in quiet.log())
-            terminal.expect("running  ", timeout=30)
+            terminal.expect("running  ", timeout=60)
 
 
 def test_in_a_pipe_idle_comes_and_goes(amux: Amux, quiet: Session, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_amuxd_is_killed_while_an_orphan_is_ended(amux: Amux, repo: Path) -> Non
     amux.kill()
     amux.start()
     # It is given its time to end by itself, and who asks is not kept waiting for all of that.
-    until(lambda: session.certificate()["last_lines"] == ["ready"], timeout=30)
+    until(lambda: session.certificate()["last_lines"] == ["ready"], timeout=60)
     assert session.state == "orphaned"
     assert session.get("HostAlive") == "dead"
 

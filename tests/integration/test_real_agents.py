@@ -84,7 +84,7 @@ def test_they_start_and_show_that_nobody_is_logged_in(
     amux: Amux, environment: dict[str, str], repository: str, agent: str, greeting: str
 ) -> None:
     session = amux.create([], agent=agent, env=environment, cwd=repository)
-    until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=30)
+    until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=60)
     assert session.state == "running"
     given = command_line(amux, session)
     conversation = state_on_disk(amux, session)["conversation_id"]
@@ -108,7 +108,7 @@ def test_claude_to_whom_nothing_was_said_is_begun_again(
     """With its id; or with another, where it has made a file already: that it neither takes up nor begins."""
     greeting = r"Welcome|theme|Claude Code"
     session = amux.create([], agent="claude", env=environment, cwd=repository)
-    until(lambda: session.call("Capture", "u", 0), timeout=30)
+    until(lambda: session.call("Capture", "u", 0), timeout=60)
     before = state_on_disk(amux, session)["conversation_id"]
     session.call("Park", timeout=60)
     if has_file:
@@ -120,7 +120,7 @@ def test_claude_to_whom_nothing_was_said_is_begun_again(
     assert (now == before) == (not has_file)
     # Its process is a launcher first.
     until(lambda: command_line(amux, session)[-2:] == ["--session-id", now])
-    until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=30)
+    until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=60)
     assert session.state == "running"
 
 
@@ -163,7 +163,7 @@ def test_codex_asks_for_permission_until_it_is_answered(
         assert asked.body[4] == "Approval requested: echo h''ello"
         # One look at what is printed after it is later than what counts as the drawing of the question.
         printed = session.log().count("Action Required")
-        until(lambda: session.log().count("Action Required") > printed + 4, timeout=20)
+        until(lambda: session.log().count("Action Required") > printed + 4, timeout=60)
         assert session.get("Attention") == "permission"
         session.send("y", enter=False)
         assert said("turn", after=said("", after=asked)).body[4] == model.DONE
@@ -183,7 +183,7 @@ def test_codex_is_followed_into_a_new_conversation(
 
     def asks(session: Session, text: str) -> None:
         session.send(text, enter=False)
-        until(lambda: text in session.call("Capture", "u", 0), timeout=30)
+        until(lambda: text in session.call("Capture", "u", 0), timeout=60)
         session.send("")
 
     def learnt(session: Session) -> str:
@@ -213,9 +213,9 @@ def test_codex_is_followed_into_a_new_conversation(
         asks(one, "about apples")
         until(lambda: written("apples") and learnt(one) == written("apples"), timeout=60)
         asks(one, "/new")
-        until(lambda: "Use current" in one.call("Capture", "u", 0), timeout=30)
+        until(lambda: "Use current" in one.call("Capture", "u", 0), timeout=60)
         one.send("")
-        until(lambda: "apples" not in one.call("Capture", "u", 0), timeout=30)
+        until(lambda: "apples" not in one.call("Capture", "u", 0), timeout=60)
         asks(one, "about plums")
         until(lambda: written("plums") and learnt(one) == written("plums"), timeout=60)
         assert learnt(two) == written("pears") != written("plums")
@@ -258,15 +258,15 @@ def test_claude_is_followed_into_the_conversation_that_clear_begins(
     first = state_on_disk(amux, session)["conversation_id"]
     until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
     session.send("/clear", enter=False)
-    until(lambda: "/clear" in session.call("Capture", "u", 0), timeout=30)
+    until(lambda: "/clear" in session.call("Capture", "u", 0), timeout=60)
     session.send("")
-    until(lambda: state_on_disk(amux, session)["conversation_id"] != first, timeout=30)
+    until(lambda: state_on_disk(amux, session)["conversation_id"] != first, timeout=60)
     second = state_on_disk(amux, session)["conversation_id"]
     session.send("about apples", enter=False)
-    until(lambda: "about apples" in session.call("Capture", "u", 0), timeout=30)
+    until(lambda: "about apples" in session.call("Capture", "u", 0), timeout=60)
     session.send("")
     kept = kept_by_claude(home, repository, second)
-    until(lambda: kept.exists() and "about apples" in kept.read_text(), timeout=30)
+    until(lambda: kept.exists() and "about apples" in kept.read_text(), timeout=60)
     session.stop(timeout=60)
     session.call("Resume")
     assert session.get("Command")[-1] == second

@@ -199,7 +199,7 @@ def test_one_that_chooses_its_conversation_is_followed_to_the_next(amux: Amux, a
     until(lambda: one.log().count("remembering []") == 2)
     say(one, "plums")
     say(two, "grapes")
-    until(lambda: state_on_disk(amux, one)["conversation_id"] != first, timeout=20)
+    until(lambda: state_on_disk(amux, one)["conversation_id"] != first, timeout=60)
     for session in (one, two):
         session.stop()
         session.call("Resume")

@@ -1,6 +1,5 @@
 """A session whose files are deleted works on in its workspace: its slot is its own while it does."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ def refused(amux: Amux, *words: str) -> str:
 def test_while_amuxd_is_away(amux: Amux, directory: Path) -> None:
     session = amux.create(["sleep", "1000"], workspace="one", name="lost")
     amux.stop()
-    shutil.rmtree(amux.state / "sessions" / session.id)
+    session.delete_files()
     amux.start()
     assert of_workspace(amux, "Holders") == [session.id]
     assert "one has 1 slot, held by" in refused(amux, "run", "-w", "one", "--", "true")
@@ -52,7 +51,7 @@ def test_while_amuxd_is_away(amux: Amux, directory: Path) -> None:
 
 def test_under_amuxd(amux: Amux, directory: Path) -> None:
     session = amux.create(["sleep", "1000"], workspace="one", name="lost")
-    shutil.rmtree(amux.state / "sessions" / session.id)
+    session.delete_files()
     assert "one has 1 slot, held by lost" in refused(amux, "run", "-w", "one", "--", "true")
     assert "one has live sessions: lost (running)" in refused(amux, "ws", "rm", "one")
     amux.cli("stop", session.id)

@@ -278,7 +278,7 @@ def test_conversations_that_cannot_be_read_keep_nobody_from_the_disk(
         # As many as there are threads for the disk.
         launches = [asyncio.create_task(world.runs.launch(entry, True)) for _ in range(8)]
         for _ in launches:
-            assert await asyncio.to_thread(reading.acquire, timeout=20)
+            assert await asyncio.to_thread(reading.acquire, timeout=60)
         try:
             async with asyncio.timeout(15):
                 await world.supervisor.amend(entry, reason="written meanwhile")

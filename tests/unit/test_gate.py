@@ -27,4 +27,4 @@ def test_once_at_its_gate_a_command_needs_none_of_its_runs_files(tmp_path: Path)
         os.close(gate)
         # Who stayed is let go, and the output has an end.
         (gates / "end").write_bytes(b"")
-        assert waiting.communicate(timeout=20)[0] == "secret\n"
+        assert waiting.communicate(timeout=60)[0] == "secret\n"

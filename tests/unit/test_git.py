@@ -36,7 +36,7 @@ def test_what_is_at_work_can_clean_up_after_itself(repo: Path) -> None:
         working = work(pool, repo, "trap 'touch cleaned; exit 1' TERM")
         git_module.stop(patience=20)
         with pytest.raises(GitFailed):
-            working.result(timeout=20)
+            working.result(timeout=60)
     assert (repo / "cleaned").exists()
 
 
@@ -46,7 +46,7 @@ def test_what_does_not_listen_is_killed(repo: Path) -> None:
         began = time.monotonic()
         git_module.stop(patience=0.2)
         with pytest.raises(GitFailed) as failed:
-            working.result(timeout=20)
+            working.result(timeout=60)
     assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
     assert time.monotonic() - began >= 0.2
 
