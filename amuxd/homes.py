@@ -102,6 +102,11 @@ class Homes:
         if seen is not None and size_of(log) not in {seen, seen + len(END_OF_LOG)}:
             self._printed(entry, last_changed(log), zlib.crc32(b"%d" % size_of(log)))
 
+    async def _drain_command(self, entry: Entry) -> None:
+        state = entry.state
+        if state.command is not None and state.server is not None:
+            await self._host.drain_command(entry.id, state.run, state.command, state.server)
+
     def _printed(self, entry: Entry, at: int, digest: int) -> None:
         entry.activity_at = at
         entry.activity_hash = digest
@@ -213,13 +218,16 @@ class Homes:
 
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
-        if not self._keep_shell(entry):
+        keeps_shell = self._keep_shell(entry)
+        if not keeps_shell:
             await _tried(entry, self.drain(entry))
         await self.look_what_was_said(entry)
         await self._count_attached(entry)
         entry.keeps_terminal = entry.attached > 0 or entry.id in self._open_shells
         self.leave(entry)
         await self._keep_activity(entry)
+        if keeps_shell:
+            await _tried(entry, self._drain_command(entry))
         if not entry.keeps_terminal:
             await self.tear_down(entry)
         elif entry.id not in self._open_shells:

@@ -11,6 +11,7 @@ LONGEST_LINE = 500
 # A word to the terminal that no terminal knows, and so shows.
 END_OF_LOG = b"\x1b]7702;amux;end\x1b\\"
 _TAIL = 64 * 1024
+_MUCH = 1024 * 1024
 # What stat counts in.
 _BLOCK = 512
 # A file system may need so much itself to say where a file is.
@@ -28,10 +29,22 @@ _OTHER_LINE = re.compile(r"[\v\f]")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
-def last_lines(log: Path, count: int = LINES) -> list[str]:
-    data = _tail(log)
-    if len(data) < _TAIL:
-        data = _tail(aside_of(log)) + data
+def shell_word(session_id: str, run: int) -> str:
+    """Said when the shell opens after the command in it: no other run's, which the command may print."""
+    return f"7702;amux;shell;{session_id};{run}"
+
+
+def shell_mark(session_id: str, run: int) -> bytes:
+    return f"\x1b]{shell_word(session_id, run)}\x1b\\".encode()
+
+
+def last_lines(log: Path, count: int = LINES, before: bytes = b"") -> list[str]:
+    """Of all that was printed, or of what came before a mark."""
+    data = _printed_before(log, before) if before else None
+    if data is None:
+        data = _tail(log)
+        if len(data) < _TAIL:
+            data = _tail(aside_of(log)) + data
     lines = _seen(data)
     while lines and not lines[-1]:
         lines.pop()
@@ -68,20 +81,23 @@ def is_deleted(log: Path) -> bool:
 
 
 class Ending:
-    """Looks for the mark in what a log grows by, also when it is put aside meanwhile."""
+    """Looks for a mark in what a log grows by, or in all of it, also when it is put aside meanwhile."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, mark: bytes = END_OF_LOG, from_start: bool = False) -> None:
         self._log = log
+        self._mark = mark
         self._file: BinaryIO | None = None
         self._last = b""
-        if self._open():
+        if from_start:
+            self._open(aside_of(log))
+        elif self._open(log):
             assert self._file
             self._file.seek(0, os.SEEK_END)
 
     def has_come(self) -> bool:
         """Since it was asked last. A child of the command may print after it."""
         while True:
-            if self._file is None and not self._open():
+            if self._file is None and not self._open(self._log):
                 return False
             # Asked first: what was written into it until it was put aside is read after that.
             whole = self._is_put_aside()
@@ -96,9 +112,9 @@ class Ending:
             self._file.close()
             self._file = None
 
-    def _open(self) -> bool:
+    def _open(self, path: Path) -> bool:
         try:
-            self._file = self._log.open("rb", buffering=0)
+            self._file = path.open("rb", buffering=0)
         except OSError:
             return False
         return True
@@ -114,10 +130,10 @@ class Ending:
         assert self._file
         while block := self._file.read(_TAIL):
             self._last += block
-            if END_OF_LOG in self._last:
+            if self._mark in self._last:
                 self._last = b""
                 return True
-            self._last = self._last[1 - len(END_OF_LOG) :]
+            self._last = self._last[1 - len(self._mark) :]
         return False
 
 
@@ -131,6 +147,32 @@ def take_out_end(log: Path) -> None:
             if cut := min(rest, size_of(path)):
                 os.truncate(path, size_of(path) - cut)
                 rest -= cut
+
+
+def take_out(log: Path, mark: bytes) -> None:
+    """From the midst of it; only where nobody writes to the log any more."""
+    place = _place(log, mark)
+    if place is None:
+        return
+    begin, end = place, place + len(mark)
+    # It, too, may lie over that place.
+    for path in (aside_of(log), log):
+        size = size_of(path)
+        if (first := max(begin, 0)) < (last := min(end, size)):
+            _cut(path, first, last)
+        begin, end = begin - size, end - size
+
+
+def _cut(path: Path, begin: int, end: int) -> None:
+    """Needs no room."""
+    with path.open("r+b", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        while block := os.pread(file.fileno(), _MUCH, end):
+            moved = os.pwrite(file.fileno(), block, begin)
+            begin, end = begin + moved, end + moved
+        os.ftruncate(file.fileno(), begin)
+        # Nothing was printed by that.
+        os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def say(log: Path, sentence: str) -> None:
@@ -181,10 +223,39 @@ def _line(line: str) -> str:
     return _INVISIBLE.sub("", parts[-1]).rstrip()[:LONGEST_LINE] if parts else ""
 
 
-def _tail(path: Path, size: int = _TAIL) -> bytes:
+def _printed_before(log: Path, mark: bytes) -> bytes | None:
+    """The last of it; None where no mark is."""
+    place = _place(log, mark)
+    if place is None:
+        return None
+    data = b""
+    for path in (aside_of(log), log):
+        size = size_of(path)
+        if place > 0:
+            data += _tail(path, _TAIL, min(place, size))
+        place -= size
+    return data[-_TAIL:]
+
+
+def _place(log: Path, mark: bytes) -> int | None:
+    """Where the first one is, counted from the beginning of what was put aside."""
+    at, last = 0, b""
+    for path in (aside_of(log), log):
+        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            while block := file.read(_MUCH):
+                data = last + block
+                if (found := data.find(mark)) >= 0:
+                    return at - len(last) + found
+                at += len(block)
+                last = data[1 - len(mark) :]
+    return None
+
+
+def _tail(path: Path, size: int = _TAIL, end: int | None = None) -> bytes:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - size))
-            return file.read()
+            end = path.stat().st_size if end is None else end
+            file.seek(max(0, end - size))
+            return file.read(end - file.tell())
     except OSError:
         return b""

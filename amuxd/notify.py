@@ -98,8 +98,7 @@ class Notifier:
                 self._show(self._board.put(entry.id, note, time.monotonic()))
 
     async def _tell_of_move(self, entry: Entry, transition: Transition) -> None:
-        log = self._supervisor.store.log(entry.id, transition.run)
-        lines = await self._supervisor.on_disk(last_lines, log, 1)
+        lines = await self._supervisor.last_lines(entry, transition.run, 1)
         stands = (entry.state.state, entry.state.run) == (transition.target, transition.run)
         if stands and not entry.attached and self._supervisor.registry.get(entry.id) is entry:
             self._show(self._board.put(entry.id, _of_move(entry, lines), time.monotonic()))

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from amuxd import attention
@@ -17,7 +16,7 @@ from amuxd.agents import Agent
 from amuxd.errors import AmuxError, Busy, Internal
 from amuxd.files import Locked
 from amuxd.lengths import shortened
-from amuxd.logs import last_lines, size_of
+from amuxd.logs import LINES, last_lines, shell_mark
 from amuxd.possible import impossible
 from amuxd.processes import has_ended
 from amuxd.records import Certificate, HistoryEntry, RunState, Session, certificate_in, is_of_boot
@@ -33,7 +32,6 @@ KERNEL = "kernel"
 AMUXD = "amuxd"
 
 RETRY_PAUSE = 5.0
-REST, RESTS = 0.1, 10
 LONGEST_REASON = 1024
 _CHANGED = "it has changed"
 _UNWRITTEN = ("Unwritten", "Pid", "SessionAlive", "HostAlive")
@@ -442,10 +440,7 @@ class Supervisor:
         known = entry.certificate
         if known is None or known.complete:
             return
-        log = self.store.log(entry.id, known.run)
-        if entry.keeps_terminal:
-            await self._wait_until_at_rest(log)
-        lines = await self.on_disk(last_lines, log)
+        lines = await self.last_lines(entry, known.run)
         certificate = replace(known, last_lines=lines, complete=True)
         await self._alone(entry, lambda: self._certify(entry, certificate))
 
@@ -459,13 +454,10 @@ class Supervisor:
             if certificate.run == entry.state.run:
                 entry.certificate = certificate
 
-    async def _wait_until_at_rest(self, log: Path) -> None:
-        """Where the terminal stays, its log has no end: whatever prints on is not the command any more."""
-        size = -1
-        for _ in range(RESTS):
-            if size == (size := await self.on_disk(size_of, log)):
-                return
-            await asyncio.sleep(REST)
+    async def last_lines(self, entry: Entry, run: int, count: int = LINES) -> list[str]:
+        """Of a run that has ended: what a shell prints that opened after that is not the command's."""
+        before = shell_mark(entry.id, run) if entry.session.shell else b""
+        return await self.on_disk(last_lines, self.store.log(entry.id, run), count, before)
 
     async def _certify_later(self, entry: Entry) -> None:
         await asyncio.sleep(RETRY_PAUSE)

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +12,7 @@ _BLOCK = 1 << 18
 _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
 
 
-def opened(log: Path, lines: int | None) -> list[BinaryIO]:
+def opened(log: Path, lines: int | None, marks: Sequence[bytes] = (END_OF_LOG,)) -> list[BinaryIO]:
     """What was put aside when the log was full, then the log; each at where its last lines begin."""
     while True:
         present = _open(log)
@@ -24,7 +24,7 @@ def opened(log: Path, lines: int | None) -> list[BinaryIO]:
         aside.close()
     files = [file for file in (aside, present) if file is not None]
     if lines is not None:
-        _seek_last_lines(files, lines)
+        _seek_last_lines(files, lines, marks)
     return files
 
 
@@ -44,24 +44,26 @@ def _open(path: Path) -> BinaryIO | None:
         return None
 
 
-def _seek_last_lines(files: list[BinaryIO], wanted: int) -> None:
+def _seek_last_lines(files: list[BinaryIO], wanted: int, marks: Sequence[bytes]) -> None:
     is_end = True
     for file in reversed(files):
-        start, wanted = _start_of_last(file, wanted, is_end)
+        start, wanted = _start_of_last(file, wanted, marks if is_end else ())
         is_end = is_end and os.fstat(file.fileno()).st_size == 0
         file.seek(start)
 
 
-def _start_of_last(file: BinaryIO, wanted: int, is_end: bool) -> tuple[int, int]:
-    """Where the last lines begin, and how many more of them are before this file."""
+def _start_of_last(file: BinaryIO, wanted: int, marks: Sequence[bytes]) -> tuple[int, int]:
+    """Where the last lines begin, and how many more of them are before this file.
+
+    The marks are those that it may end with, where it is the end.
+    """
     position = file.seek(0, os.SEEK_END)
-    before_mark = position - len(END_OF_LOG)
-    if is_end and before_mark >= 0 and os.pread(file.fileno(), len(END_OF_LOG), before_mark) == END_OF_LOG:
-        position = before_mark
+    while mark := next((mark for mark in marks if _ends_with(file, position, mark)), b""):
+        position -= len(mark)
     if wanted == 0:
         return position, 0
     # The newline that ends the last line begins no other.
-    skip = is_end
+    skip = bool(marks)
     while position > 0:
         size = min(_BLOCK, position)
         position = file.seek(position - size)
@@ -76,16 +78,23 @@ def _start_of_last(file: BinaryIO, wanted: int, is_end: bool) -> tuple[int, int]
     return 0, wanted
 
 
-class Printed:
-    """What the session printed: the mark that amuxd knows a whole log by is not of it."""
+def _ends_with(file: BinaryIO, end: int, mark: bytes) -> bool:
+    return end >= len(mark) and os.pread(file.fileno(), len(mark), end - len(mark)) == mark
 
-    def __init__(self) -> None:
+
+class Printed:
+    """What the session printed: the marks that amuxd knows the places in a log by are not of it."""
+
+    def __init__(self, marks: Sequence[bytes] = (END_OF_LOG,)) -> None:
+        self._marks = marks
         self._held = b""
 
     def of(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         for block in blocks:
-            data = (self._held + block).replace(END_OF_LOG, b"")
-            held = next(n for n in range(len(END_OF_LOG) - 1, -1, -1) if data.endswith(END_OF_LOG[:n]))
+            data = self._held + block
+            for mark in self._marks:
+                data = data.replace(mark, b"")
+            held = max(n for mark in self._marks for n in range(len(mark)) if data.endswith(mark[:n]))
             self._held = data[len(data) - held :]
             if shown := data[: len(data) - held]:
                 yield shown

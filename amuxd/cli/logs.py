@@ -15,6 +15,7 @@ from amuxd.cli.failures import Failure, RemoteError
 from amuxd.cli.follow import Growth, Printed, blocks, is_beginning_dropped, opened
 from amuxd.cli.naming import session_argument
 from amuxd.cli.text import harmless
+from amuxd.logs import END_OF_LOG, shell_mark
 
 # Who tells of the end is not who writes the log: it is complete once it was quiet this long.
 _QUIET_MILLISECONDS = 200
@@ -37,7 +38,7 @@ def logs(name: str, follow: bool, lines: int | None, run: int | None) -> None:
         _follow(client, path, session, log, lines)
         return
     files = _opened(session, run, log, lines)
-    printed = Printed()
+    printed = Printed(_marks(session, run))
     for file in files:
         _write(printed.of(blocks(file)))
     _write([printed.rest()])
@@ -50,8 +51,12 @@ def _log(session: Properties, run: int | None) -> Path:
     return log if run is None else log.parent.parent / str(run) / log.name
 
 
+def _marks(session: Properties, run: int | None) -> tuple[bytes, bytes]:
+    return END_OF_LOG, shell_mark(session["Id"], run or session["Run"])
+
+
 def _opened(session: Properties, run: int | None, log: Path, lines: int | None) -> list[BinaryIO]:
-    files = opened(log, lines)
+    files = opened(log, lines, _marks(session, run))
     if not files:
         label = sessions.label(session)
         if run is not None:
@@ -73,7 +78,7 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
     # Before anything is read, so that nothing is printed unnoticed in between.
     growth = Growth(log)
     files = _opened(session, None, log, lines)
-    printed = Printed()
+    printed = Printed(_marks(session, None))
     for file in files:
         _write(printed.of(blocks(file)))
         growth.after(file)

@@ -25,7 +25,7 @@ from amuxd.hosts.tmux import (
     respawn_arguments,
     server_command,
 )
-from amuxd.logs import take_out_end
+from amuxd.logs import shell_word, take_out_end
 from amuxd.paths import amux_program, ensure_private
 from amuxd.records import Process, Session
 from amuxd.store import Store
@@ -87,7 +87,7 @@ class Launcher:
         take_out_end(run_directory / "output.log")
         for leftover in ("not_started", EXIT_STATUS):
             (run_directory / leftover).unlink(missing_ok=True)
-        _write_private(run_directory / "command", self._command(session, environment, run_directory))
+        _write_private(run_directory / "command", self._command(session, run, environment, run_directory))
         marker = self._layout.attached / session.id
         shown = Shown(session.name, session.id, amux_program())
         pane, logger = self._pane(session, run_directory, gates)
@@ -110,14 +110,14 @@ class Launcher:
             pane.append(f"{session.umask:03o}")
         return pane, loggers.command(run_directory / "output.log", self.log_cap, gates)
 
-    def _command(self, session: Session, environment: dict[str, str], run_directory: Path) -> str:
+    def _command(self, session: Session, run: int, environment: dict[str, str], run_directory: Path) -> str:
         """What launch.py reads: the directory, the PATH, and the command word by word."""
         words = session.command
         if session.shell:
             # One word is a line for the shell; several are a command as they stand.
             line = words[0] if len(words) == 1 else shlex.join(words)
-            script = str(self._scripts / "shell.sh")
-            words = ["/bin/sh", script, str(run_directory), shell_in(environment), line]
+            script, opened = str(self._scripts / "shell.sh"), shell_word(session.id, run)
+            words = ["/bin/sh", script, str(run_directory), shell_in(environment), line, opened]
         return "\0".join([session.directory, environment.get("PATH", os.defpath), *words])
 
     async def _start(

@@ -188,6 +188,9 @@ class LocalHost:
             await self._let_go_on(session_id, server)
         await self._outputs.drain(session_id, run, server)
 
+    async def drain_command(self, session_id: str, run: int, command: Process, server: Process) -> None:
+        await self._outputs.drain_command(session_id, run, command, server)
+
     async def show_end(self, session_id: str, text: str) -> None:
         """Leaves the dead terminal to who looks at it, with a line that says what it was."""
         with contextlib.suppress(TmuxUnreachable, TmuxRefused):

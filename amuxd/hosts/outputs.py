@@ -3,16 +3,26 @@
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from amuxd import processes
-from amuxd.hosts import LoggerMissing, LoggerUnknown, loggers
+from amuxd.hosts import EXIT_STATUS, LoggerMissing, LoggerUnknown, loggers
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
-from amuxd.logs import END_OF_LOG, Ending, is_deleted, say, size_of, take_out_end
-from amuxd.records import Process
+from amuxd.logs import (
+    END_OF_LOG,
+    Ending,
+    is_deleted,
+    say,
+    shell_mark,
+    size_of,
+    take_out,
+    take_out_end,
+)
+from amuxd.records import NotReadable, Process
 from amuxd.store import Store
 from amuxd.threads import one_at_a_time
 
@@ -34,7 +44,7 @@ class Outputs:
         self._layout = layout
         self.log_cap = log_cap
         self._ends: dict[str, int] = {}
-        self._marked: dict[str, set[Path]] = {}
+        self._marked: dict[str, set[int]] = {}
         # One at a time for each session: who comes second finds the one that the first has begun.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -73,13 +83,53 @@ class Outputs:
         """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
         the log is whole. It is taken out with the terminal: what the command left there may print until then.
         """
-        log = self._store.log(session_id, run)
-        self._marked.setdefault(session_id, set()).add(log)
+        self._marked.setdefault(session_id, set()).add(run)
         self.let_go_of_end(session_id)
+        log = self._store.log(session_id, run)
         ending = await asyncio.to_thread(Ending, log)
+        taker = self._present_logger(session_id, run, server)
+        await self._until_whole(session_id, log, server, ending, taker, partial(self._print_end, session_id))
+
+    async def drain_command(self, session_id: str, run: int, command: Process, server: Process) -> None:
+        """What ran in a shell that stays open has printed what comes before the shell's own mark."""
+        self._marked.setdefault(session_id, set()).add(run)
+        log, mark = self._store.log(session_id, run), shell_mark(session_id, run)
+        ending = await asyncio.to_thread(Ending, log, mark, from_start=True)
+        if await asyncio.to_thread(ending.has_come):
+            ending.close()
+            return
+
+        def is_alive() -> bool:
+            return not processes.is_dying(command)
+
+        taker = self._logger_left(server, log)
+        await self._until_whole(session_id, log, server, ending, taker, lambda: is_alive)
+        if not is_alive():
+            # It may have been killed before it had said so.
+            await self.drain(session_id, run, server)
+
+    async def _logger_left(self, server: Process, log: Path) -> Process | None:
         try:
-            taker = await self._present_logger(session_id, run, server)
-            whole = await self._drain(session_id, log, ending, server, taker)
+            looked = await self._look_for_logger(server, log)
+        except LoggerUnknown:
+            # The mark tells.
+            return None
+        if looked.is_certain and looked.logger is None:
+            raise LoggerMissing("it had ended before, and what it had not written yet is lost")
+        return looked.logger
+
+    async def _until_whole(
+        self,
+        session_id: str,
+        log: Path,
+        server: Process | None,
+        ending: Ending,
+        taker: Awaitable[Process | None],
+        begin: Callable[[], Callable[[], bool]],
+    ) -> None:
+        try:
+            present = await taker
+            whole = await self._until_come(session_id, log, ending, server, present, begin())
         except LoggerMissing as error:
             logger.warning("nobody takes down what is printed into %s: %s", log, error)
             whole = False
@@ -97,10 +147,8 @@ class Outputs:
             # The end of the log tells.
             return None
 
-    async def _drain(
-        self, session_id: str, log: Path, ending: Ending, server: Process | None, taker: Process | None
-    ) -> bool:
-        """False where who takes down the output was killed meanwhile."""
+    def _print_end(self, session_id: str) -> Callable[[], bool]:
+        """Whether it is still on its way."""
         try:
             path = self._layout.gates(session_id) / "end"
             # For reading too: after the shortest of commands the one that prints it may not be there yet.
@@ -108,11 +156,23 @@ class Outputs:
             os.write(end, END_OF_LOG)
         except OSError:
             # The terminal is gone, and its log with it.
-            return True
+            return lambda: False
+        return lambda: self._ends.get(session_id) == end
+
+    async def _until_come(
+        self,
+        session_id: str,
+        log: Path,
+        ending: Ending,
+        server: Process | None,
+        taker: Process | None,
+        is_on_its_way: Callable[[], bool],
+    ) -> bool:
+        """False where who takes down the output was killed meanwhile."""
         loop = asyncio.get_running_loop()
         size, pause, patience = -1, 0.001, loop.time() + SILENCE
         room_by = loop.time() + ROOM_DEADLINE
-        while self._ends.get(session_id) == end and not await asyncio.to_thread(ending.has_come):
+        while is_on_its_way() and not await asyncio.to_thread(ending.has_come):
             if not self._layout.waits_for_room(session_id).exists():
                 room_by = loop.time() + ROOM_DEADLINE
             if loop.time() > room_by or is_deleted(log):
@@ -143,8 +203,19 @@ class Outputs:
             os.close(end)
 
     def take_out_ends(self, session_id: str) -> None:
-        for log in self._marked.pop(session_id, ()):
+        for run in self._marked.pop(session_id, ()):
+            log = self._store.log(session_id, run)
             try:
                 take_out_end(log)
+                if (log.parent / EXIT_STATUS).exists() and self._is_certified(session_id, run):
+                    take_out(log, shell_mark(session_id, run))
             except OSError as error:
                 logger.error("%s keeps the mark of its end: %s", log, error.strerror)
+
+    def _is_certified(self, session_id: str, run: int) -> bool:
+        """Before that the mark of a shell is needed: it tells which lines were the command's last."""
+        try:
+            certificate = self._store.certificate(session_id, run)
+        except NotReadable:
+            return False
+        return certificate is not None and certificate.complete

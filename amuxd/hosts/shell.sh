@@ -1,8 +1,10 @@
 #!/bin/sh
-# A command in the user's shell, which stays open afterwards: $1 is the run's directory, $2 the shell, $3 the line.
+# A command in the user's shell, which stays open afterwards: $1 is the run's directory, $2 the shell, $3 the line,
+# $4 what is said to the terminal between the two, which does not show it; in the log it is where the command ends.
 run=$1
 shell=$2
 line=$3
+opened=$4
 new=$run/exit_status.new
 
 # amuxd is to read it, whatever the session's own umask is.
@@ -51,4 +53,5 @@ if ! write 2>/dev/null; then
 fi
 umask "$own"
 trap - TERM EXIT INT
+printf '\033]%s\033\134' "$opened"
 exec "$shell" -i

@@ -112,6 +112,26 @@ def test_nobody_waits_for_the_output_of_one_that_was_killed(amux: Amux) -> None:
     assert log.read_text().startswith(session_log)
 
 
+def test_nobody_waits_for_where_a_shell_opened_if_that_was_not_taken_down(amux: Amux) -> None:
+    session = amux.create(
+        ["stty -echo; echo ready; read -r word; exit 3"], shell=True, env={"SHELL": "/bin/sh"}
+    )
+    until(lambda: "ready" in session.log())
+    present = takers(session)
+    amux.stop()
+    kill(*present)
+    socket = amux.runtime / f"tmux/{session.id}.sock"
+    amux.machine.run(["tmux", "-S", socket, "send-keys", "x", "Enter"])
+    until((amux.state / f"sessions/{session.id}/runs/1/exit_status").exists)
+    began = time.monotonic()
+    amux.start()
+    session.wait_state("failed")
+    ended = session.certificate()
+    assert time.monotonic() - began < SILENCE
+    assert session.get("ShellOpen")
+    assert ended["last_lines"][-1] == ENDED
+
+
 def test_what_ends_in_order_is_not_said_to_be_missing(anywhere: Client) -> None:
     for _ in range(5):
         ends, stopped, killed = (anywhere.create(command) for command in (["seq", "1000"], ECHO, ECHO))

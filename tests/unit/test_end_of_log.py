@@ -1,5 +1,6 @@
 """The mark that says that a log is whole, and that nobody is to see."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amuxd.cli.follow import Printed, blocks, opened
-from amuxd.logs import END_OF_LOG, Ending, last_lines, take_out_end
+from amuxd.logs import END_OF_LOG, Ending, aside_of, last_lines, shell_mark, take_out, take_out_end
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,74 @@ def test_it_is_not_counted_as_a_line(tmp_path: Path) -> None:
     assert last_lines(log, 2) == ["two", "three"]
     printed = Printed()
     assert b"".join(printed.of(blocks(opened(log, 2)[0]))) + printed.rest() == b"two\r\nthree\r\n"
+
+
+SHELL = shell_mark("abc", 3)
+
+
+def split_over(log: Path, output: bytes, at: int) -> None:
+    aside_of(log).write_bytes(output[:at])
+    log.write_bytes(output[at:])
+
+
+@pytest.mark.parametrize("at", [0, 7, 9, 20, 70, 80])
+def test_the_last_lines_before_a_shell_opened(tmp_path: Path, at: int) -> None:
+    log = tmp_path / "output.log"
+    # What the command printed may be the log of another run, and the shell may print this one's.
+    split_over(log, b"one\r\ntwo" + shell_mark("abc", 2) + b"\r\nthree" + SHELL + b"$ on" + SHELL, at)
+    assert last_lines(log, before=SHELL) == ["one", "two", "three"]
+    assert last_lines(log, 1, SHELL) == ["three"]
+    assert last_lines(log, 1, shell_mark("abc", 4)) == ["three$ on"]
+
+
+def test_much_came_after_it_and_before(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    much = b"".join(b"%d\r\n" % number for number in range(400_000))
+    log.write_bytes(much + SHELL + much)
+    assert last_lines(log, 2, SHELL) == ["399998", "399999"]
+    log.write_bytes(SHELL + much)
+    assert last_lines(log, 2, SHELL) == []
+
+
+@pytest.mark.parametrize("at", range(0, len(SHELL) + 20, 3))
+def test_it_is_taken_out_of_the_midst(tmp_path: Path, at: int) -> None:
+    log = tmp_path / "output.log"
+    split_over(log, b"printed by it" + SHELL + b"and by the shell", at)
+    os.utime(log, ns=(1, 2))
+    take_out(log, shell_mark("abc", 4))
+    assert SHELL in aside_of(log).read_bytes() + log.read_bytes()
+    take_out(log, SHELL)
+    assert aside_of(log).read_bytes() + log.read_bytes() == b"printed by itand by the shell"
+    assert log.stat().st_mtime_ns == 2
+
+
+def test_it_is_taken_out_of_much(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    much = b"".join(b"%d\r\n" % number for number in range(400_000))
+    log.write_bytes(b"before" + SHELL + much)
+    take_out(log, SHELL)
+    assert log.read_bytes() == b"before" + much
+
+
+def test_it_is_found_though_it_came_before_anybody_looked(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    split_over(log, b"printed" + SHELL + b"on", 12)
+    ending = Ending(log, SHELL, from_start=True)
+    assert ending.has_come()
+    ending.close()
+
+
+@pytest.mark.parametrize(
+    ("after", "last"),
+    [
+        (b"", b"one\r\ntwo\r\n"),
+        (END_OF_LOG, b"one\r\ntwo\r\n"),
+        (b"$ ", b"two\r\n$ "),
+        (b"\r\n$ " + END_OF_LOG, b"\r\n$ "),
+    ],
+)
+def test_it_is_not_shown_either(tmp_path: Path, after: bytes, last: bytes) -> None:
+    log, marks = tmp_path / "output.log", (END_OF_LOG, SHELL)
+    log.write_bytes(b"one\r\ntwo\r\n" + SHELL + after)
+    printed = Printed(marks)
+    assert b"".join(printed.of(blocks(opened(log, 2, marks)[0]))) + printed.rest() == last

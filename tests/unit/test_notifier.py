@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +18,7 @@ from amuxd.records import RunState, Session
 from amuxd.registry import Entry, Registry
 from amuxd.runs import Runs
 from amuxd.states import State, Transition
+from amuxd.supervisor import Supervisor
 
 
 class Recording:
@@ -80,6 +82,7 @@ async def asked(
 
     store = SimpleNamespace(log=lambda *_: kept.with_name("output.log"))
     supervisor = SimpleNamespace(registry=registry, store=store, on_disk=on_disk, spawn=spawn)
+    supervisor.last_lines = partial(Supervisor.last_lines, cast(Supervisor, supervisor))
     bus, runs = Recording(), cast(Runs, SimpleNamespace(supervisor=supervisor))
     wanted = frozenset({"failed", "attention"})
     notifier = Notifier(cast(Bus, bus), runs, kept, wanted, "amux", cast(Any, None))
