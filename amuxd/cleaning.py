@@ -3,12 +3,12 @@
 import asyncio
 import logging
 
-from amuxd.comeback import is_candidate
+from amuxd.comeback import is_candidate, is_tried_again
 from amuxd.errors import AmuxError, ConfigurationError
 from amuxd.registry import Entry
 from amuxd.retention import is_over
 from amuxd.runs import SETTLED, Runs
-from amuxd.states import Liveness
+from amuxd.states import Liveness, State
 from amuxd.supervisor import now
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,12 @@ async def clean(runs: Runs, dry_run: bool) -> list[str]:
 
 async def _is_over(runs: Runs, entry: Entry) -> bool:
     """Not what somebody looks at, what lives, or may, nor what is about to come back by itself."""
-    state, resumable = entry.state, not entry.why_not_resumable
-    retention = runs.settings.retention
     if is_candidate(entry, runs.supervisor.boot_id) and not entry.stays_down:
         return False
-    if entry.attached or not is_over(retention, state.state, resumable, state.state_changed_at, now()):
+    # The next boot may be far off, and what it brings back is no more over than what is suspended.
+    state = State.SUSPENDED if is_tried_again(entry) else entry.state.state
+    retention, resumable = runs.settings.retention, not entry.why_not_resumable
+    if entry.attached or not is_over(retention, state, resumable, entry.state.state_changed_at, now()):
         return False
     return not await _may_live(runs, entry)
 

@@ -5,7 +5,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from amuxd.errors import AmuxError, Busy, NotResumable, NotResumableYet, WorkspaceBusy
+from amuxd.errors import AmuxError, Busy, LaunchFailed, NotResumable, NotResumableYet, WorkspaceBusy
 from amuxd.records import ResumePolicy, is_of_boot
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -97,8 +97,9 @@ async def _once_that_has_passed(
 def _may_pass(entry: Entry, error: AmuxError | StoreError, refusal: _Refusal) -> bool:
     if _is_of_disk(error) or isinstance(error, Busy | NotResumableYet | WorkspaceBusy):
         return True
-    # What is not mounted yet looks like what is lost.
-    return bool(entry.lost) and time.monotonic() - refusal.since < MOUNTED
+    # What is not mounted yet looks like what is lost, and a program there as one that nobody has.
+    may_be_mounted = bool(entry.lost) or isinstance(error, LaunchFailed)
+    return may_be_mounted and time.monotonic() - refusal.since < MOUNTED
 
 
 async def _once_it_is_there(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> None:
@@ -137,8 +138,17 @@ async def _bring_back(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> Non
 
 
 def is_candidate(entry: Entry, boot: str) -> bool:
+    return _is_to_come_back(entry) and not is_of_boot(entry.state.auto_boot, boot)
+
+
+def is_tried_again(entry: Entry) -> bool:
+    """On the next boot, whatever has become of it on this one."""
+    return _is_to_come_back(entry) and failures_in_a_row(entry) < MOST_FAILURES
+
+
+def _is_to_come_back(entry: Entry) -> bool:
     state = entry.state
-    if entry.session.resume is not ResumePolicy.AUTO or is_of_boot(state.auto_boot, boot):
+    if entry.session.resume is not ResumePolicy.AUTO:
         return False
     if state.state is State.FAILED:
         # One that lasted has come back, and what became of it since is its own end.

@@ -5,14 +5,19 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from amuxd import hooks, processes
 from amuxd.agents import CONVERSATION, Agent, Filling, Kept, fill, program_of
-from amuxd.hosts import LaunchRefused
+from amuxd.hosts import Host, LaunchRefused
 from amuxd.paths import amux_program
 from amuxd.records import Session
 from amuxd.registry import Entry
+from amuxd.threads import alone
+
+# How long it may take to read what is kept of a conversation that goes on.
+PLANNED = 10.0
 
 _LONGEST_BEGINNING = 1 << 20
 _A_HELPERS = re.compile(rb'"thread_source":"(?!user")|"source":\{')
@@ -27,6 +32,19 @@ class Plan:
     said: bool | None = None
     # An agent's command, as a person would type it.
     shown: list[str] = field(default_factory=list)
+
+
+async def planned(entry: Entry, resuming: bool, host: Host) -> Plan:
+    """What an agent keeps may be on a disk that does not answer, which is nobody else's trouble."""
+    surroundings = None
+    if resuming and is_kept(entry):
+        surroundings = await host.environment(with_environment(entry))
+    try:
+        return await alone(partial(plan, entry, resuming, surroundings), PLANNED)
+    except TimeoutError:
+        raise LaunchRefused(
+            f"what is kept of its conversation could not be read within {PLANNED:.0f} s"
+        ) from None
 
 
 def plan(entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None = None) -> Plan:

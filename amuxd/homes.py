@@ -150,7 +150,7 @@ class Homes:
             async with asyncio.timeout(WITHOUT_TERMINAL):
                 await entry.ended.wait()
         # Whoever ends it already does that in its own time.
-        if entry.home is home and entry.state.state not in _BEING_ENDED and not entry.parked:
+        if entry.home is home and not _is_being_ended(entry):
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(home.command_fd, signal.SIGKILL)
 
@@ -176,7 +176,7 @@ class Homes:
 
     async def _conclude(self, entry: Entry, home: Home, at: int) -> None:
         run = entry.state.run
-        if entry.state.state not in _BEING_ENDED and not entry.parked:
+        if not _is_being_ended(entry):
             await self._tell_end(entry, await self._host.end_of(entry.session, run, home), run, at)
         elif entry.state.state is State.ORPHANED and not _settles(entry):
             # Whoever was to end it could not.
@@ -190,7 +190,7 @@ class Homes:
             end=end,
             run=run,
             at=at,
-            unless=lambda: entry.state.state is State.STOPPING or entry.parked,
+            unless=lambda: entry.state.state is State.STOPPING or entry.state.parked,
         )
         if told or entry.state.state is State.RUNNING:
             self.settle_if_ended(entry)
@@ -358,6 +358,11 @@ class Homes:
 
     def has_open_shell(self, entry: Entry) -> bool:
         return entry.id in self._open_shells
+
+
+def _is_being_ended(entry: Entry) -> bool:
+    """By amuxd, which may just be told to stop and have said that it is suspended."""
+    return entry.state.state in _BEING_ENDED or entry.state.parked
 
 
 def _settles(entry: Entry) -> bool:

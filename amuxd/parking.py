@@ -1,13 +1,14 @@
 """Ends the idle process of a session whose conversation can go on, and brings it back when it is wanted."""
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 from amuxd import states
 from amuxd.attention import Kind, as_changes
 from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed, NotResumable
-from amuxd.hosts import LaunchRefused
+from amuxd.hosts import Alive, LaunchRefused, Unknown
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import size_of
 from amuxd.possible import impossible
@@ -73,6 +74,9 @@ class Parking:
             )
         except StoreError as error:
             raise not_written(f"{entry.session.name} is not parked: {error}", error) from error
+        await self._end(entry)
+
+    async def _end(self, entry: Entry) -> None:
         try:
             end = await self._runs.end_processes(entry, self._runs.grace_of(entry))
             await self._keep_end(entry, end)
@@ -111,14 +115,27 @@ class Parking:
     async def found(self, entry: Entry) -> None:
         """At the start of amuxd: what was parked is so still, on this boot or another."""
         await self._runs.supervisor.apply(entry, states.FoundParked(), AMUXD)
-        if self._runs.host.has_terminal(entry.id):
-            # amuxd was gone before its process was, or before the one that was to come back had begun.
-            self._runs.supervisor.spawn(self._finish(entry))
+        if not self._runs.host.has_terminal(entry.id):
+            return
+        # amuxd was gone before its process was, or before the one that was to come back had begun.
+        match await self._runs.host.find(entry.session, entry.state):
+            case Alive(home=home):
+                self._runs.homes.take(entry, home)
+            case Unknown(why=why):
+                entry.miss(why)
+                return
+        self._runs.supervisor.spawn(self._finish(entry))
 
     async def _finish(self, entry: Entry) -> None:
         async with entry.operation:
-            if entry.parked:
+            if not entry.parked:
+                return
+            if entry.home is None:
                 await self._runs.homes.tear_down(entry)
+                return
+            # It may be saving what was said, and has its own time for that. What goes wrong is logged.
+            with contextlib.suppress(Internal):
+                await self._end(entry)
 
     async def bring_back(self, entry: Entry) -> None:
         """Returns once the process runs again, in the run that it was parked in."""

@@ -5,9 +5,8 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from amuxd import conversations, processes, records, states
@@ -23,7 +22,6 @@ from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, State, decide
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
-from amuxd.threads import alone
 from amuxd.watch import Watch
 from amuxd.workspaces.ledger import UnreadableWorkspace
 
@@ -34,8 +32,6 @@ KILLED = 10.0
 # How long whoever asks how a run ended waits for its last lines: longer than it takes to end what it left
 # behind, and shorter than an ordinary call may take.
 SETTLED = 8.0
-# How long it may take to read what is kept of a conversation that goes on.
-PLANNED = 10.0
 
 
 class Places(Protocol):
@@ -135,7 +131,8 @@ class Runs:
         if fact.resume and (why := await self.homes.why_lost(entry)):
             raise not_resumable(entry, why)
         if fact.by_itself:
-            # What it needs of the disk is there before it is said to begin.
+            # What it needs is there before it is said to begin.
+            await self._look_at_launch(entry, fact.resume)
             await self.supervisor.on_disk(self.supervisor.store.prepare_run, entry.id, entry.state.run + 1)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.
         fresh: dict[str, Any] = {"auto_run": 0, "auto_failures": 0, "auto_lasted": False, "cut_short": False}
@@ -168,10 +165,7 @@ class Runs:
 
     async def launch(self, entry: Entry, resuming: bool) -> tuple[Home, dict[str, Any]]:
         """The command at its gate, and what is to be known of it once it is let go."""
-        surroundings = None
-        if resuming and conversations.is_kept(entry):
-            surroundings = await self.host.environment(conversations.with_environment(entry))
-        plan = await self._plan(entry, resuming, surroundings)
+        plan = await conversations.planned(entry, resuming, self.host)
         home = await self.host.launch(plan.session, entry.state.run, entry.keeps_terminal)
         return home, {
             "command": home.command,
@@ -183,16 +177,12 @@ class Runs:
             "agent_command": plan.shown,
         }
 
-    async def _plan(
-        self, entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None
-    ) -> conversations.Plan:
-        """What an agent keeps may be on a disk that does not answer, which is nobody else's trouble."""
+    async def _look_at_launch(self, entry: Entry, resuming: bool) -> None:
         try:
-            return await alone(partial(conversations.plan, entry, resuming, surroundings), PLANNED)
-        except TimeoutError:
-            raise LaunchRefused(
-                f"what is kept of its conversation could not be read within {PLANNED:.0f} s"
-            ) from None
+            plan = await conversations.planned(entry, resuming, self.host)
+            await self.host.check(plan.session)
+        except (LaunchRefused, OSError) as error:
+            raise LaunchFailed(str(error)) from error
 
     async def bring_up(self, entry: Entry) -> None:
         """From starting to running, or to failed and LaunchFailed with the reason."""

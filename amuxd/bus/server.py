@@ -23,6 +23,7 @@ __all__ = ["Implementation", "PropertyMap", "Server", "Typed"]
 logger = logging.getLogger(__name__)
 
 STOPPING = "amuxd is stopping"
+UNFINISHED = f"{STOPPING}, and what was asked for may be done yet"
 MACHINE_ID_FILES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
@@ -151,7 +152,7 @@ class Server:
             self._bus.error(call, error.bus_name, str(error))
         elif isinstance(error, asyncio.CancelledError):
             # It had begun, and may go on under the next amuxd: it is not for the caller to ask again.
-            self._bus.error(call, Internal().bus_name, STOPPING)
+            self._bus.error(call, Internal().bus_name, UNFINISHED)
         else:
             logger.error("%s failed for %s", call.member, call.sender, exc_info=error)
             text = f"amuxd could not answer {call.member}; its log says why."

@@ -123,6 +123,9 @@ class Enclosure(Protocol):
 class Host(Protocol):
     def unit(self, session_id: str) -> str: ...
 
+    async def check(self, session: Session) -> None:
+        """Raises LaunchRefused where a run of it could not begin as things are now."""
+
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         """The command waits for release(). Raises LaunchRefused."""
 

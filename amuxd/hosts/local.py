@@ -74,7 +74,7 @@ class LocalHost:
         except (TmuxUnreachable, TmuxRefused):
             return False
 
-    async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
+    async def check(self, session: Session) -> None:
         environment = environment_of(session, self._runtime)
         try:
             # A file system that does not answer must not keep a thread that others need.
@@ -84,7 +84,10 @@ class LocalHost:
                 f"its directory {session.directory}, or its program, did not answer "
                 f"within {CHECK_DEADLINE:.0f} s"
             ) from None
-        tmux = program()
+
+    async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
+        await self.check(session)
+        environment, tmux = environment_of(session, self._runtime), program()
         if tmux is None:
             raise LaunchRefused("tmux is not installed")
         try:

@@ -1,6 +1,7 @@
 """A stand-in for a coding agent: keeps conversations by id in files, as the real ones do.
 
-agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf] [--hook COMMAND]
+agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf] [--saves SECONDS]
+         [--hook COMMAND]
 
 It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3, and /clear begins another
 conversation, of which the hook is told. Like a program that draws
@@ -17,6 +18,7 @@ import sys
 import termios
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 NEW = -1
@@ -31,11 +33,12 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=0)
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--saves", type=float, default=0)
     parser.add_argument("--hook", default="true")
     parser.add_argument("--model", default="plain")
     options = parser.parse_args()
     options.store.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.deaf else _end)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.deaf else partial(_end, options.saves))
     time.sleep(options.slow)
     if options.refuse and options.resume:
         print(f"no conversation found with id {options.resume}")
@@ -86,7 +89,11 @@ def _talk(path: Path) -> int | None:
     return 0
 
 
-def _end(*_: object) -> None:
+def _end(saves: float, *_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if saves:
+        print("saving", flush=True)
+        time.sleep(saves)
     print("goodbye", flush=True)
     raise SystemExit(0)
 

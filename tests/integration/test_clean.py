@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from agent_fixtures import Agents, state_file
+from agent_fixtures import Agents, Reboots, state_file
 from harness.bus import CallFailed
 from harness.client import Client, Session
 from harness.daemon import Amux
@@ -196,3 +196,28 @@ def test_what_is_about_to_come_back_is_not_removed_first(amux: Amux, agents: Age
     for session in sessions:
         session.wait_state("running")
         assert session.get("Run") == 2
+
+
+def test_what_is_tried_again_on_the_next_boot_is_kept_until_then(amux: Amux, agents: Agents) -> None:
+    """It is off for a week then, say, with the conversation that it is to go on with."""
+    reboots = Reboots(amux)
+    talk, left = agents.create(resume="auto", name="talk"), agents.create(resume="auto", name="left")
+    for session in (talk, left):
+        session.send("first")
+        until(lambda: "heard 1: first" in session.log())  # noqa: B023
+    agents.configure(extra=("--refuse",))
+    # The other one has failed twice before.
+    state = state_file(amux, left)
+    amux.stop()
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"auto_run": 1, "auto_failures": 1}))
+    amux.start()
+    reboots.reboot(talk, left, in_order=False)
+    for session in (talk, left):
+        until(lambda: (session.state, session.get("Run")) == ("failed", 2))  # noqa: B023
+    assert talk.get("Resumable")
+    aged(amux, {talk: 29 * DAY, left: 1.1 * DAY})
+    assert amux.manager.call("Clean", "a{sv}", {}) == [left.id]
+    agents.configure()
+    reboots.reboot(talk)
+    until(lambda: (talk.state, talk.get("Run")) == ("running", 3))
+    until(lambda: "remembering ['first']" in talk.log())

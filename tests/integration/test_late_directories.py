@@ -1,9 +1,10 @@
 """After a boot a directory may not be there yet: it is of a file system that is mounted later."""
 
+import re
 from pathlib import Path
 
 import pytest
-from agent_fixtures import Reboots
+from agent_fixtures import Agents, Reboots, state_on_disk
 from harness.bus import CallFailed
 from harness.client import Session
 from harness.daemon import Amux
@@ -52,6 +53,28 @@ def test_who_comes_back_by_itself_waits_for_it(
     late.mount()
     assert session.wait_state("running") == "running"
     assert session.get("Run") == 2
+
+
+@pytest.mark.parametrize("is_agent", [True, False])
+def test_who_comes_back_by_itself_waits_for_its_program(amux: Amux, late: Late, is_agent: bool) -> None:
+    """As one that a person installed in a home of their own, which is mounted when they log in."""
+    program = late.directory / "program"
+    program.write_text("#!/bin/sh\necho ready\nexec sleep 1000\n")
+    program.chmod(0o755)
+    if is_agent:
+        agents = Agents(amux)
+        agents.configure("mine", start=[str(program)], resume=[str(program)])
+        session = agents.create("mine", resume="auto")
+    else:
+        session = amux.create([str(program)], resume="auto", cwd="/")
+    until(lambda: "ready" in session.log())
+    late.reboot_without(session)
+    missing = f"does not come back by itself: no such program: {program}"
+    until(lambda: any(re.search(missing, line["MESSAGE"]) for line in amux.journal()))
+    assert (session.state, session.get("Run")) == ("suspended", 1)
+    late.mount()
+    until(lambda: (session.state, session.get("Run")) == ("running", 2))
+    assert state_on_disk(amux, session)["auto_failures"] == 0
 
 
 def test_who_does_not_is_no_orphan_and_can_be_begun_once_it_is_there(amux: Amux, late: Late) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -246,8 +247,38 @@ def test_it_is_parked_still_after_a_reboot(amux: Amux, agents: Agents) -> None:
     assert (session.state, session.get("Parked")) == ("running", True)
 
 
+# Longer than systemd gives what is left of a session.
+SAVES = 7
+
+
+@pytest.mark.parametrize(("way", "saves"), [("restart", SAVES), ("kill", SAVES), ("restart", 1)])
+def test_an_agent_that_is_being_parked_has_its_time_to_end_whatever_becomes_of_amuxd(
+    amux: Amux, agents: Agents, way: str, saves: int
+) -> None:
+    agents.configure(extra=("--saves", str(saves)), stop_grace=40)
+    session = agents.create(name="talk")
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    parking = amux.popen("park", "talk", stderr=subprocess.PIPE, text=True)
+    until(lambda: "saving" in session.log())
+    if way == "kill":
+        amux.kill()
+    amux.restart()
+    _, said = parking.communicate(timeout=60)
+    if (way, saves) == ("restart", SAVES):
+        assert said == "amux: amuxd is stopping, and what was asked for may be done yet\n"
+    assert (session.state, session.get("Parked")) == ("running", True)
+    agents.configure()
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+    assert session.log().count("goodbye") == 1
+    session.stop()
+    assert session.certificate()["exit_code"] == 0
+
+
 def test_amuxd_finishes_what_it_was_killed_in(amux: Amux, agents: Agents) -> None:
     """The word that it is parked is on disk before its process is asked to end."""
+    agents.configure(extra=("--saves", str(SAVES)), stop_grace=40)
     session = agents.create()
     until(lambda: "remembering" in session.log())
     pid = session.get("Pid")
@@ -258,6 +289,7 @@ def test_amuxd_finishes_what_it_was_killed_in(amux: Amux, agents: Agents) -> Non
     amux.start()
     assert (session.state, session.get("Parked")) == ("running", True)
     until(lambda: not amux.machine.outside(f"/proc/{pid}").exists())
+    assert "goodbye" in session.log()
     session.send("first")
     until(lambda: "heard 1: first" in session.log())
 

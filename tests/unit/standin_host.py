@@ -40,6 +40,9 @@ class StandinHost:
     def unit(self, session_id: str) -> str:
         return ""
 
+    async def check(self, session: Session) -> None:
+        self._maybe_fail("check")
+
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         self._maybe_fail("launch")
         directory = self.store.prepare_run(session.id, run)

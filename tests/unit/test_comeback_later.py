@@ -14,7 +14,7 @@ from standin_host import World, in_world
 from test_comeback_rules import SLEEPER
 from test_surroundings import KEEPER
 
-from amuxd import comeback, conversations, learning, runs
+from amuxd import comeback, conversations, learning
 from amuxd.errors import LaunchFailed, WorkspaceBusy
 from amuxd.hosts import LaunchRefused
 from amuxd.records import ResumePolicy
@@ -295,11 +295,47 @@ def test_one_whose_conversation_cannot_be_read_in_time_is_told_so(
     answers = threading.Event()
 
     async def story(world: World, entry: Entry, _home: Path) -> None:
-        monkeypatch.setattr(runs, "PLANNED", 0.01)
+        monkeypatch.setattr(conversations, "PLANNED", 0.01)
         monkeypatch.setattr(conversations, "plan", lambda *_: answers.wait(20))
         with pytest.raises(LaunchFailed, match=r"its conversation could not be read within 0 s$"):
             await world.runs.resume(entry)
         answers.set()
         assert entry.state.state is State.FAILED
+
+    with_suspended(tmp_path, story)
+
+
+@pytest.mark.parametrize("fault", [LaunchRefused("it could not be read"), OSError("Input/output error")])
+def test_what_is_kept_cannot_be_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def refuse(*_: object) -> None:
+        raise fault
+
+    async def story(world: World, entry: Entry, _home: Path) -> None:
+        with monkeypatch.context() as unreadable:
+            unreadable.setattr(conversations, "plan", refuse)
+            await refused_often(world, entry, monkeypatch)
+        await comes_back(world, entry)
+
+    with_suspended(tmp_path, story)
+
+
+def test_a_program_that_nobody_has_is_given_up_and_waited_for_again_on_the_next_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World, entry: Entry, _home: Path) -> None:
+        world.host.failing["check"] = LaunchRefused("no such program: keeper")
+        with monkeypatch.context() as mounted_soon:
+            mounted_soon.setattr(comeback, "MOUNTED", 0.05)
+            await comeback.bring_back(world.runs)
+            await world.until(lambda: entry.stays_down)
+        assert (entry.state.state, entry.state.run) == (State.SUSPENDED, 1)
+        assert entry.state.reason == f"amuxd was stopped; {comeback.NOT_RESUMED}: no such program: keeper"
+        assert len(refusals(caplog)) == 1
+        entry.stays_down = False
+        await refused_often(world, entry, monkeypatch)
+        world.host.failing.clear()
+        await comes_back(world, entry)
 
     with_suspended(tmp_path, story)

@@ -15,8 +15,11 @@ from amuxd.agents import Agent, OnExit
 from amuxd.cleaning import clean
 from amuxd.config import Settings
 from amuxd.errors import AmuxError, Internal, LaunchFailed
-from amuxd.hosts import LaunchRefused
+from amuxd.hosts import Alive, Finding, Gone, LaunchRefused, Unknown
+from amuxd.hosts.launcher import hold
 from amuxd.hosts.tmux import TmuxUnreachable
+from amuxd.reconcile import reconcile, sweep
+from amuxd.records import RunState, Session
 from amuxd.registry import Entry, Waking
 from amuxd.retention import Retention
 from amuxd.states import State, StopRequested
@@ -68,6 +71,45 @@ def test_one_whose_terminal_does_not_tell_what_is_open_is_not_parked(tmp_path: P
             await world.runs.parking.park(entry)
         assert not entry.parked
         assert entry.session_alive == "alive"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("obstacle", ["none", "unseen", "unknown", "deaf"])
+def test_what_was_left_half_parked_is_ended_once_it_can_be(tmp_path: Path, obstacle: str) -> None:
+    """By the amuxd before, which had asked for its end and was gone before it came."""
+
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        await world.supervisor.amend(entry, parked=True, parked_at=now())
+        world.runs.homes.leave(entry)
+        in_the_way = [obstacle] if obstacle in {"unseen", "unknown"} else []
+
+        async def find(session: Session, state: RunState) -> Finding:
+            if in_the_way:
+                if in_the_way.pop() == "unknown":
+                    return Unknown("its container does not answer")
+                raise OSError("Too many open files")
+            home = hold(state.command, state.server)
+            return Alive(home) if home else Gone()
+
+        world.host.find = find  # type: ignore[method-assign]
+        world.host.has_terminal = lambda _id: True  # type: ignore[method-assign]
+        if obstacle == "deaf":
+            world.host.failing["ask_to_end"] = OSError("no")
+        await reconcile(world.runs)
+        if obstacle in {"unseen", "unknown"}:
+            assert (entry.looked_in_vain, entry.parked) == (True, True)
+            assert world.host.processes[-1].poll() is None
+            await sweep(world.runs)
+        if obstacle == "deaf":
+            await world.until(lambda: not entry.parked)
+            assert entry.session_alive == "alive"
+            return
+        await world.until(lambda: entry.state.parked_end)
+        assert entry.state.parked_end.signal == "SIGTERM"
+        async with entry.operation:
+            assert (entry.parked, entry.home, entry.looked_in_vain) == (True, None, False)
 
     asyncio.run(in_world(tmp_path, story))
 
