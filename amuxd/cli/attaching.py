@@ -27,23 +27,37 @@ def attach(name: str) -> int:
     return attach_to(client, client.find(name))
 
 
-def attach_to(client: Client, path: str) -> int:
+def attach_to(client: Client, path: str, has_just_begun: bool = False) -> int:
     """The exit code. The client is not to be used any more."""
-    session = client.properties(path)
-    if os.environ.get("AMUX_SESSION_ID") == session["Id"]:
-        raise NotPossible(f"this terminal is {sessions.label(session)} itself")
-    if session["State"] in sessions.ENDED and session["HostAlive"] == "alive":
-        # It has just ended, or its terminal stays, with an open shell say. Asking how it ended waits until
-        # that is clear.
-        client.certificate(path, 0)
-        session = client.properties(path)
-    if session["State"] == "running" or session["HostAlive"] == "alive":
-        return _take(client, path)
+    while _has_terminal(session := _look(client, path)):
+        if os.environ.get("AMUX_SESSION_ID") == session["Id"]:
+            raise NotPossible(f"this terminal is {sessions.label(session)} itself")
+        code = _take(client, path)
+        if code is not None:
+            return code
+        client = Client()
+    if has_just_begun and session["State"] in sessions.ENDED:
+        # Nobody who has begun it a moment ago is asked whether to begin it again.
+        return _tell_end(client, path, session)
     why_no_more = sessions.why_not_resumable(session)
     what = _standing(session) + (f"; it cannot be resumed: {why_no_more}" if why_no_more else "")
     if not _is_at_terminal():
         raise NotPossible(what, _possible(session))
     return _offer(client, path, session, what)
+
+
+def _look(client: Client, path: str) -> Properties:
+    session = client.properties(path)
+    if session["State"] in sessions.ENDED and session["HostAlive"] == "alive":
+        # It has just ended, or its terminal stays, with an open shell say. Asking how it ended waits until
+        # that is clear.
+        client.certificate(path, 0)
+        session = client.properties(path)
+    return session
+
+
+def _has_terminal(session: Properties) -> bool:
+    return bool(session["State"] == "running" or session["HostAlive"] == "alive")
 
 
 def _standing(session: Properties) -> str:
@@ -63,21 +77,36 @@ def need_terminal() -> None:
         raise Failure("attach needs a terminal", "amux logs -f shows what it prints, amux send types into it")
 
 
-def _take(client: Client, path: str) -> int:
+def _take(client: Client, path: str) -> int | None:
+    """The exit code; None: it had ended before it could be taken."""
     need_terminal()
     from amuxd.cli.lending import lend
 
-    # One that was parked begins again for it.
-    command = client.session(path, "AttachCommand", timeout=LONG)[0]
+    try:
+        # One that was parked begins again for it.
+        command = client.session(path, "AttachCommand", timeout=LONG)[0]
+    except RemoteError:
+        if _has_ended(_look(client, path)):
+            return None
+        raise
     # It may take days: nobody would read what the bus has for us.
     client.close()
     # A terminal inside tmux counts as nested; this one is meant.
     environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
     try:
-        code = lend(command, environment)
+        returned = lend(command, environment)
     except OSError as problem:
         raise Failure(f"{command[0]}: {problem.strerror}") from None
-    return _after_loss(path) if code else _after_leaving(path)
+    # Whoever had the terminal says with what it gave that back.
+    was_taken = bool(returned.said)
+    sys.stdout.write(returned.said)
+    if was_taken and returned.code == 0:
+        return _after_leaving(path)
+    return _after_loss(path, was_taken, returned.complaints)
+
+
+def _has_ended(session: Properties) -> bool:
+    return session["State"] in sessions.ENDED and not _has_terminal(session)
 
 
 def _after_leaving(path: str) -> int:
@@ -90,9 +119,21 @@ def _after_leaving(path: str) -> int:
     return 0
 
 
-def _after_loss(path: str) -> int:
-    client = Client()
-    client.subscribe()
+def _after_loss(path: str, was_taken: bool, complaints: str) -> int | None:
+    """The exit code; None: there was no terminal any more to be taken."""
+    session = None
+    try:
+        client = Client()
+        client.subscribe()
+        session = _once_over(client, path)
+    finally:
+        is_too_late = session is not None and _has_ended(session) and not was_taken
+        if not is_too_late:
+            sys.stderr.write(complaints)
+    return None if is_too_late else _tell_end(client, path, session)
+
+
+def _once_over(client: Client, path: str) -> Properties:
     session = client.properties(path)
     if session["State"] == "stopping" or (session["State"] == "running" and not _answers(client, path)):
         deadline = monotonic() + _AFTER_A_LOSS
@@ -100,8 +141,26 @@ def _after_loss(path: str) -> int:
             max(0.0, deadline - monotonic())
         ):
             session = client.properties(path)
+    return _look(client, path)
+
+
+def _tell_end(client: Client, path: str, session: Properties) -> int:
+    """What it last printed went with its terminal; of one that somebody stopped nobody asks for that."""
+    if session["State"] in ("completed", "failed") and not _has_terminal(session):
+        _print_last_lines(client, path, session)
     print(harmless(_standing(session)))
     return 0 if session["State"] in ("stopped", "completed", "archived") else DID_NOT_WORK
+
+
+def _print_last_lines(client: Client, path: str, session: Properties) -> None:
+    from amuxd.cli import render, showing
+    from amuxd.logs import LINES
+
+    lines = showing.last_end(client, path, session).get("last_lines", [])
+    for line in lines:
+        print(harmless(line))
+    if len(lines) >= LINES:
+        print(render.coloured(f"all of it: amux logs {session['Id']}", "2"))
 
 
 def _answers(client: Client, path: str) -> bool:
@@ -128,7 +187,7 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> int:
     print(key.upper())
     if key in ("s", "r"):
         client.session(path, "Resume" if key == "s" else "Restart", timeout=LONG)
-        return _take(client, path)
+        return attach_to(client, path, has_just_begun=True)
     if key == "t":
         client.session(path, "Archive", timeout=LONG)
         print(harmless(f"archived {sessions.label(session)}"))

@@ -9,7 +9,7 @@ import sys
 import termios
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 # What a tmux client may have turned on, in the order in which tmux turns it off: the scrolled region, colours
@@ -35,21 +35,40 @@ class _Passing:
                 os.kill(self.to, number)
 
 
-def lend(command: list[str], environment: dict[str, str]) -> int:
-    """The program's exit code; -N where signal N ended it. A signal that was to end us does so after it."""
+class Returned(NamedTuple):
+    # -N where signal N ended the program.
+    code: int
+    # What it wrote beside all that it drew on the terminal, which it was given as its standard input.
+    said: str
+    complaints: str
+
+
+def lend(command: list[str], environment: dict[str, str]) -> Returned:
+    """A signal that was to end us does so after the program."""
     terminal = sys.stdin.fileno()
     before, blocking = termios.tcgetattr(terminal), os.get_blocking(terminal)
     passing = _Passing()
     sys.stdout.flush()
-    with _handling(passing):
+    with _handling(passing), _kept("said") as said, _kept("complaints") as complaints:
         try:
-            code = _run(command, environment, passing)
+            code = _run(command, environment, said, complaints, passing)
         finally:
             passing.to = None
             _put_right(terminal, before, blocking)
+        returned = Returned(code, _text_of(said), _text_of(complaints))
     if passing.asked:
         os.kill(os.getpid(), passing.asked)
-    return code
+    return returned
+
+
+def _kept(name: str) -> IO[bytes]:
+    """Whatever is written to it, nobody has to read along."""
+    return os.fdopen(os.memfd_create(name), "w+b")
+
+
+def _text_of(kept: IO[bytes]) -> str:
+    kept.seek(0)
+    return kept.read().decode(errors="replace")
 
 
 @contextlib.contextmanager
@@ -72,11 +91,21 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
     pass
 
 
-def _run(command: list[str], environment: dict[str, str], passing: _Passing) -> int:
+def _run(
+    command: list[str],
+    environment: dict[str, str],
+    said: IO[bytes],
+    complaints: IO[bytes],
+    passing: _Passing,
+) -> int:
     prctl = ctypes.CDLL(None).prctl
     # If we are killed it must not go on reading the keys of whoever has the terminal next.
     process = subprocess.Popen(
-        command, env=environment, preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        command,
+        env=environment,
+        stdout=said,
+        stderr=complaints,
+        preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
     )
     passing.to = process.pid
     if passing.asked:

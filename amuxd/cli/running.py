@@ -117,7 +117,7 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
 
         if session["State"] == "created":
             _wait_for_its_turn(client, path, session)
-        return attach_to(client, path)
+        return attach_to(client, path, has_just_begun=True)
     if wait:
         from amuxd.cli.waiting import ends
 

@@ -22,7 +22,7 @@ from amuxd.hosts.tmux import (
     TmuxUnreachable,
     configuration,
     opening,
-    respawn_arguments,
+    respawning,
     server_command,
 )
 from amuxd.logs import shell_word, take_out_end
@@ -125,8 +125,8 @@ class Launcher:
     ) -> None:
         if keep_terminal:
             with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-                arguments = respawn_arguments(session.directory, *self._pane(session, run_directory, gates))
-                await self._layout.terminal(session.id).run(*arguments)
+                commands = respawning(session.directory, *self._pane(session, run_directory, gates))
+                await self._layout.terminal(session.id).run_all(commands)
                 return
         socket, config = self._layout.socket(session.id), self._layout.config(session.id)
         await self._enclosure.start(

@@ -180,12 +180,24 @@ def opening(directory: str, argv: Sequence[str], logger: Sequence[str], pid_file
     return "".join(" ".join(map(quote, line)) + "\n" for line in lines)
 
 
-def respawn_arguments(directory: str, argv: Sequence[str], logger: Sequence[str]) -> list[str]:
+def respawning(directory: str, argv: Sequence[str], logger: Sequence[str]) -> list[Sequence[str]]:
+    """The commands that begin the session anew where it was."""
     return [
-        *("set", "-u", "-t", "main", "key-table", ";", "set", "-u", "-t", "main", "mouse", ";"),
-        *("respawn-pane", "-k", "-t", PANE, "-c", unformatted(directory), "--", *argv),
-        *(";", "set", "-w", "-t", PANE, "remain-on-exit", "on", ";", *pipe_arguments(logger)),
+        ("set", "-u", "-t", "main", "key-table"),
+        ("set", "-u", "-t", "main", "mouse"),
+        ("respawn-pane", "-k", "-t", PANE, "-c", unformatted(directory), "--", *argv),
+        ("set", "-w", "-t", PANE, "remain-on-exit", "on"),
+        pipe_arguments(logger),
     ]
+
+
+def _words(*commands: Sequence[str]) -> list[str]:
+    """What a client of tmux is given for them: an argument that ends in a semicolon would end its command."""
+    words: list[str] = []
+    for command in commands:
+        words += [";"] if words else []
+        words += (f"{word[:-1]}\\;" if word.endswith(";") else word for word in command)
+    return words
 
 
 def pipe_arguments(logger: Sequence[str]) -> list[str]:
@@ -203,10 +215,14 @@ class Terminal:
         # -N here too: one that comes too late would leave the socket of a server that nobody looks after.
         return [self._tmux, "-N", "-S", str(self.socket), "attach-session", "-t", PANE]
 
-    async def run(self, *arguments: str, text: str | None = None, deadline: float = DEADLINE) -> str:
+    async def run(self, *command: str, text: str | None = None, deadline: float = DEADLINE) -> str:
         # -N: asking must never start a server.
-        argv = [self._tmux, "-N", "-S", str(self.socket), *arguments]
+        argv = [self._tmux, "-N", "-S", str(self.socket), *_words(command)]
         return await run(argv, text=text, deadline=deadline)
+
+    async def run_all(self, commands: Sequence[Sequence[str]]) -> None:
+        """As one: of those after the one that fails none is done."""
+        await run([self._tmux, "-N", "-S", str(self.socket), *_words(*commands)])
 
     async def ask(self, format: str = "") -> str:
         """Raises unless the server answers."""
@@ -272,8 +288,8 @@ class Terminal:
             raise TmuxUnreachable(str(error)) from error
         await self.run("paste-buffer", "-d", "-p", "-r", "-b", buffer, "-t", PANE)
 
-    async def _verb(self, *arguments: str) -> list[str]:
-        return await _through_libtmux(self.socket, arguments)
+    async def _verb(self, *command: str) -> list[str]:
+        return await _through_libtmux(self.socket, _words(command))
 
 
 # Of each terminal that is typed into: what one sends is there whole, Enter and all, before the next begins.

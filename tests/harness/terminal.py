@@ -73,13 +73,19 @@ class Terminal:
 
     def expect(self, text: str, timeout: float = 60) -> str:
         """Reads until the text was printed, and forgets what is up to its end; gives what came before it."""
+        return self.expect_any(text, timeout=timeout)[0]
+
+    def expect_any(self, *texts: str, timeout: float = 60) -> tuple[str, str]:
+        """The same with the first of several; gives also which one it was."""
         deadline = time.monotonic() + timeout
-        while (position := self.text.find(text)) < 0:
+        while not (found := [(self.text.find(text), text) for text in texts if text in self.text]):
             if not self._read(deadline - time.monotonic()):
-                raise TimeoutError(f"{text!r} was not printed within {timeout} s, but {self.text!r}")
+                wanted = " or ".join(map(repr, texts))
+                raise TimeoutError(f"{wanted} was not printed within {timeout} s, but {self.text!r}")
+        position, first = min(found)
         before = self.text[:position]
-        self._output = self.text[position + len(text) :]
-        return before
+        self._output = self.text[position + len(first) :]
+        return before, first
 
     def wait(self, timeout: float = 60) -> int:
         """The exit code, once it ended; it never blocks on output that nobody reads."""

@@ -62,6 +62,8 @@ SIGNATURES = {
     "LastActivityUSec": "t",
     "LastCheckedUSec": "t",
 }
+# What tmux does when its server has gone, or goes just then.
+LATE = {"without server": "echo no server running on /x.sock >&2; exit 1", "without a word": "true"}
 ENDED = ("stopped", "completed", "failed", "orphaned", "archived")
 
 
@@ -89,6 +91,8 @@ class Standin:
         self.version: str = kept.get("version", __version__)
         self.silent: list[str] = kept.get("silent", [])
         self.unknown: list[str] = kept.get("unknown", [])
+        # How a session ends just before it is attached to.
+        self.late = ""
         self.sent: list[Any] = []
         self.calls: list[str] = []
 
@@ -280,7 +284,12 @@ class Standin:
         return "", ()
 
     def session_attachcommand(self, session: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        return "as", (["sh", "-c", f"echo attached to {session['Id']} tmux=$TMUX"],)
+        if self.late:
+            self.control_exit(session["Id"], 3, "")
+        if self.late == "refused":
+            raise Refusal("InvalidTransition", f"{session['Name']} is failed, attach is not possible")
+        command = LATE.get(self.late, f"echo attached to {session['Id']} tmux=$TMUX")
+        return "as", (["sh", "-c", command],)
 
     def session_history(self, session: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
         return "a(tussss)", ([tuple(row) for row in self.history[session["Id"]]],)

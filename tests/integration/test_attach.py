@@ -100,11 +100,29 @@ def test_of_one_that_is_stopped_elsewhere_it_is_said(session: Session, shell: Te
     shell.expect("$ ")
 
 
-def test_a_terminal_that_tmux_cannot_use_is_told_at_once(session: Session, shell: Terminal) -> None:
+def test_a_terminal_that_tmux_cannot_use_is_told(session: Session, shell: Terminal) -> None:
     shell.type(f"TERM=nonsense {session.amux.bindir / 'amux'} attach build; echo code=$?\n")
-    said = shell.expect("code=1", timeout=8)
+    said = shell.expect("code=1")
     assert "nonsense" in said
     assert f"build ({session.id}) is running" in said
+
+
+def test_of_what_ends_at_once_it_is_told_what_it_printed(amux_everywhere: Amux) -> None:
+    """Whether it has ended when it is looked at, when it is taken, or just after that."""
+    amux = amux_everywhere
+    for attempt in range(1, 9):
+        name = f"brief-{attempt}"
+        with amux.terminal("run", "-n", name, "--attach", "--", "sh", "-c", "echo one; echo two") as terminal:
+            _, said = terminal.expect_any("is completed", "press R to restart")
+            is_kept = said != "is completed"
+            if is_kept:
+                # It was taken in time, and stays to be looked at.
+                terminal.type(LEAVE)
+            assert terminal.wait() == 0
+        standing = f"{name} ({amux.session(name).id}) is completed: exited with code 0\r\n"
+        assert terminal.everything.endswith(standing if is_kept else f"one\r\ntwo\r\n{standing}")
+        assert terminal.everything.count("is completed") == 1
+        assert not re.search("not possible|no server|error connecting", terminal.everything)
 
 
 def test_it_is_suspended_and_resized_as_a_job_of_the_shell(session: Session, shell: Terminal) -> None:

@@ -67,6 +67,35 @@ def test_attach_offers_what_is_possible(build: Stand, key: bytes, code: int, say
     assert json.loads(build.amux("show", "--json", "build")[1])["state"] == state
 
 
+LATE = ["refused", "without server", "without a word"]
+TOLD = r"the last line\e[31m" + "\r\nof all\r\n{} is failed (exit 3): exited with code 3\r\n"
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_run_attach_of_what_ended_first_tells_what_it_printed(stand: Stand, late: str) -> None:
+    stand.tell("Behave", "s", json.dumps({"late": late}))
+    code, out = stand.terminal("run", "--attach", "make").ends()
+    assert (code, out) == (1, "started make (s001)\r\n" + TOLD.format("make (s001)"))
+
+
+def test_run_attach_of_what_has_ended_at_once(stand: Stand) -> None:
+    code, out = stand.terminal("run", "--attach", "exit", "3").ends()
+    assert (code, out) == (1, "started exit (s001)\r\n" + TOLD.format("exit (s001)"))
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_attach_to_one_that_ends_just_then_offers_what_is_possible(build: Stand, late: str) -> None:
+    build.tell("Behave", "s", json.dumps({"late": late}))
+    terminal = build.terminal("attach", "build")
+    said = terminal.until(re.escape("[R] Restart  [T] Teardown  [C] Cancel "))
+    assert said.startswith("build (s001) is failed (exit 3): exited with code 3\r\n[R]")
+    wait_for(lambda: "-icanon" in settings(terminal))
+    terminal.type(b"r")
+    # It ends so again, and is not asked about again.
+    code, out = terminal.ends()
+    assert (code, out) == (1, "R\r\n" + TOLD.format("build (s001)"))
+
+
 def settings(terminal: Terminal) -> str:
     return subprocess.run(
         ["stty", "-a"], stdin=terminal.main, capture_output=True, text=True, check=True

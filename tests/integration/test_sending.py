@@ -43,6 +43,20 @@ def test_many_who_send_at_once_do_not_mix(anywhere: Client, kind: str) -> None:
     assert sorted(arrived) == sorted(sent)
 
 
+def test_what_ends_in_a_semicolon_arrives_as_it_is(anywhere: Client) -> None:
+    """tmux takes one at the end of an argument for the end of a command."""
+    got = anywhere.machine.temporary / "got"
+    session = anywhere.create(["sh", "-c", 'stty -echo; echo ready; exec cat >"$0"', str(got)])
+    until(lambda: "ready" in session.log())
+    sent = ["int x = 1;", ";", "a;", "a\\;", "a\\\\;", ";;", "\\;;", "a;b", "a;\n;"]
+    for text in sent:
+        session.send(text)
+    session.send("no Enter;", enter=False)
+    session.send("\nthat is all")
+    until(lambda: "all\n" in got.read_text())
+    assert got.read_text() == "\n".join([*sent, "no Enter;", "that is all", ""])
+
+
 def test_a_buffer_of_ours_is_gone_once_it_is_typed(anywhere: Client) -> None:
     session = anywhere.create(["cat"])
     session.send("two\nlines")

@@ -66,6 +66,31 @@ def test_pressed_twice_it_is_restarted_once(session: Session) -> None:
         session.wait_state("running")
         terminal.type("and goes on\r")
         until(lambda: session.log().count("and goes on") == 2)
+        until(lambda: not any("restart" in words for words in session.amux.machine.command_lines().values()))
+        assert session.get("Run") == 2
+
+
+def test_it_is_restarted_in_place_whatever_its_words_end_in(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    directory = amux.machine.temporary / "work;"
+    directory.mkdir()
+    text = 'echo "in $PWD, with $0 and $OTHER"; read x; exit 3'
+    session = amux.create(
+        ["sh", "-c", text, "word;"], name="semi; colon;", cwd=str(directory), env={"OTHER": "value;"}
+    )
+    says = f"in {directory}, with word; and value;"
+    with amux.terminal("attach", session.id, columns=120) as terminal:
+        terminal.expect(says)
+        until(lambda: session.get("Attached") == 1)
+        terminal.type("x\r")
+        terminal.expect("press R to restart")
+        session.wait_state("failed")
+        terminal.type("R")
+        session.wait_state("running")
+        until(lambda: says in session.log())
+        # In the same terminal, and so for who looks at it.
+        terminal.type("y\r")
+        terminal.expect("press R to restart")
         assert session.get("Run") == 2
 
 
