@@ -3,11 +3,12 @@
 import asyncio
 import logging
 
+from amuxd.aftermath import SETTLED
 from amuxd.comeback import is_candidate, is_tried_again
 from amuxd.errors import AmuxError, ConfigurationError
 from amuxd.registry import Entry
 from amuxd.retention import is_over
-from amuxd.runs import SETTLED, Runs
+from amuxd.runs import Runs
 from amuxd.states import Liveness, State
 from amuxd.supervisor import now
 
@@ -58,7 +59,7 @@ async def _is_over(runs: Runs, entry: Entry) -> bool:
 async def _may_live(runs: Runs, entry: Entry) -> bool:
     """A shell that stayed open, what could not be stopped, or what nobody could look at."""
     # Of one that has just ended, or was just found, that is only clear then.
-    await runs.homes.settled(entry, SETTLED)
+    await runs.aftermath.settled(entry, SETTLED)
     if entry.host_alive in {Liveness.ALIVE, Liveness.UNKNOWN}:
         return True
     if not runs.host.has_terminal(entry.id):

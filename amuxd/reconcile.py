@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import select
+from functools import partial
 
 from amuxd import attention, moments, states
 from amuxd.config import Settings
@@ -83,9 +84,9 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
             # What is left of it is looked for by the numbers of its processes, which are others' by now.
             await runs.supervisor.amend(entry, command=None, server=None)
         if incomplete and state is State.ORPHANED:
-            entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
+            runs.aftermath.follow(entry, partial(end_orphan, runs, entry))
         elif incomplete or runs.host.has_terminal(entry.id):
-            entry.settling = runs.supervisor.spawn(runs.homes.settle(entry))
+            runs.aftermath.follow(entry, partial(runs.aftermath.settle, entry))
     elif state is State.CREATED:
         if entry.state.run > 1:
             await _look_at_next_run(runs, entry)
@@ -108,7 +109,7 @@ async def _look_at_next_run(runs: Runs, entry: Entry) -> None:
         # Who asked for it may have been refused: it must not begin by itself now.
         why = "amuxd was gone before it was begun"
         await runs.supervisor.apply(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))
-        runs.homes.settle_if_ended(entry)
+        runs.aftermath.settle_if_ended(entry)
 
 
 async def _look_after_boot(runs: Runs, entry: Entry) -> None:
@@ -125,7 +126,7 @@ async def _look_after_boot(runs: Runs, entry: Entry) -> None:
         await supervisor.apply(
             *(entry, states.MachineWentDown(), AMUXD), end=end, cut_short=True, ended_after=after
         )
-        runs.homes.settle_if_ended(entry)
+        runs.aftermath.settle_if_ended(entry)
 
 
 async def _look(runs: Runs, entry: Entry) -> None:
@@ -150,7 +151,7 @@ async def _look(runs: Runs, entry: Entry) -> None:
             after = moments.known_alive(entry.state, entry.checked_at)
             await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End(), ended_after=after)
             await runs.host.tear_down(entry.id, at_once=True)
-            runs.homes.settle_if_ended(entry)
+            runs.aftermath.settle_if_ended(entry)
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.miss(why)
@@ -174,7 +175,7 @@ async def _ended(runs: Runs, entry: Entry, end: End) -> None:
     at, after = await runs.supervisor.on_disk(moments.of_end, *looked)
     fact = states.CommandEnded(end)
     await runs.supervisor.apply(entry, fact, KERNEL, end=end, at=at, ended_after=after)
-    runs.homes.settle_if_ended(entry)
+    runs.aftermath.settle_if_ended(entry)
 
 
 async def sweep_forever(runs: Runs) -> None:
@@ -189,9 +190,9 @@ async def sweep(runs: Runs) -> None:
     for entry in _ended_unseen(runs):
         if entry.home is not None:
             logger.warning("the end of %s was missed until now", entry.session.name)
-            runs.homes.command_ended(entry, entry.home)
+            runs.aftermath.command_ended(entry, entry.home)
     for entry in runs.supervisor.registry:
-        runs.homes.look_for_end_in_shell(entry)
+        runs.aftermath.look_for_end_in_shell(entry)
         if entry.looked_in_vain:
             async with entry.operation:
                 if entry.looked_in_vain and runs.supervisor.registry.get(entry.id) is entry:

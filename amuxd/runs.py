@@ -5,19 +5,20 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from amuxd import conversations, processes, records, states
+from amuxd import conversations, processes, states
 from amuxd.config import Settings
-from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, NotReadable
+from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession
 from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import NOT_PARKED, Parking
 from amuxd.parting import Parting
 from amuxd.possible import impossible, not_resumable, possible, refusal
-from amuxd.records import Certificate, HistoryEntry, Workspace, end_of_parked
+from amuxd.records import Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, State, decide
 from amuxd.store import StoreError
@@ -29,9 +30,6 @@ logger = logging.getLogger(__name__)
 
 # How long a killed process may take to go.
 KILLED = 10.0
-# How long whoever asks how a run ended waits for its last lines: longer than it takes to end what it left
-# behind, and shorter than an ordinary call may take.
-SETTLED = 8.0
 
 
 class Places(Protocol):
@@ -62,6 +60,7 @@ class Runs:
         self.parting = Parting(supervisor)
         self.parking = Parking(self)
         self.homes = Homes(supervisor, host, watch, self.parking.stay)
+        self.aftermath = self.homes.aftermath
         self.configure(settings)
 
     @contextlib.asynccontextmanager
@@ -127,7 +126,7 @@ class Runs:
         await self._look_at_place(entry, fact)
         # By itself a plain command is begun again when others are resumed.
         _refuse(entry, "resume" if fact.resume else "restart")
-        await self.homes.settled(entry)
+        await self._end_what_is_left(entry)
         if fact.resume and (why := await self.homes.why_lost(entry)):
             raise not_resumable(entry, why)
         if fact.by_itself:
@@ -153,7 +152,7 @@ class Runs:
             await self.supervisor.request(entry, fact, verb, by, then=then, **fresh)
         if entry.keeps_terminal and not entry.attached:
             await self.homes.tear_down(entry)
-        self.homes.let_go_of_shell(entry)
+        self.homes.shells.let_go(entry)
         if has_slot:
             await self.bring_up(entry)
 
@@ -219,7 +218,7 @@ class Runs:
         try:
             await self.supervisor.apply(entry, fact, AMUXD, end=end, at=at)
         except StoreError as error:
-            self.supervisor.spawn(self._give_up_later(entry, fact, end, at))
+            self.aftermath.follow(entry, partial(self._give_up_later, entry, fact, end, at))
             raise Internal(f"{entry.session.name} could not start: {why}; {error}") from error
         await self.supervisor.certify(entry)
         raise LaunchFailed(f"{entry.session.name} could not start: {why}")
@@ -235,10 +234,10 @@ class Runs:
     async def _stop(self, entry: Entry, grace: float | None) -> None:
         async with self._operation(entry):
             if entry.session.shell and entry.state.state in ENDED and entry.home is not None:
-                await self.homes.settled(entry)
-            if self.homes.has_open_shell(entry):
+                await self.aftermath.settled(entry)
+            if entry in self.homes.shells:
                 # Its run is over: what is left to stop is the shell that stayed open.
-                await self.homes.settled(entry)
+                await self.aftermath.settled(entry)
                 await self.homes.surely_tear_down(entry)
                 return
             if entry.may_live and (error := refusal(entry, "stop")):
@@ -302,10 +301,10 @@ class Runs:
         await self.supervisor.apply_surely(entry, states.CouldNotStop(why), AMUXD, end=end or End())
         home = entry.home
         if home is None:
-            self.homes.settle_if_ended(entry)
+            self.aftermath.settle_if_ended(entry)
         elif entry.ended.is_set():
             end = end or processes.end_of(home.command_fd, home.command) or End()
-            self.homes.settle_late(entry, end)
+            self.aftermath.settle_left(entry, home, end)
 
     async def end_processes(self, entry: Entry, grace: float) -> End:
         return await self._end_the_rest(entry, await self._end_gently(entry, grace))
@@ -399,37 +398,24 @@ class Runs:
         await self.supervisor.forget(entry)
 
     async def _leave_nothing(self, entry: Entry) -> None:
-        """What a stop could not end, or nobody could look at, must not outlive what is known of it."""
-        await self.homes.settled(entry)
-        if entry.home is not None or entry.keeps_terminal or self.host.has_terminal(entry.id):
+        await self._end_what_is_left(entry)
+        if entry.keeps_terminal or self.host.has_terminal(entry.id):
             await self.homes.surely_tear_down(entry)
-            self.homes.leave(entry)
-            # The end of what was left may just be told.
-            await self.homes.settled(entry)
+
+    async def _end_what_is_left(self, entry: Entry) -> None:
+        """What a stop could not end must not outlive what is known of it, nor end within the next run."""
+        await self.aftermath.settled(entry)
+        if entry.home is not None:
+            await self.homes.surely_tear_down(entry)
+            # It may have left its unit.
+            await self._end_the_rest(entry, None)
+            await self.aftermath.settled(entry)
 
     def possible(self, entry: Entry) -> list[str]:
         """What would be granted now, by the verbs of the command line."""
         ways = possible(entry)
         # An open shell is what is left to stop of a run that is over.
-        return ["stop", *ways] if self.homes.has_open_shell(entry) else ways
-
-    async def certificate(self, entry: Entry, run: int) -> Certificate | None:
-        """Waits until the last lines are all there, but not for a terminal that holds them back."""
-        if run in (0, entry.state.run):
-            await self.homes.settled(entry, SETTLED)
-            if entry.certificate or run:
-                return entry.certificate
-        for earlier in [run] if run else range(entry.state.run - 1, 0, -1):
-            with _not_readable(f"how run {earlier} of {entry.session.name} ended"):
-                if found := await self.supervisor.on_disk(
-                    self.supervisor.store.certificate, entry.id, earlier
-                ):
-                    return found
-        return None
-
-    async def history(self, entry: Entry) -> list[HistoryEntry]:
-        with _not_readable(f"the history of {entry.session.name}"):
-            return await self.supervisor.on_disk(self.supervisor.store.history, entry.id)
+        return ["stop", *ways] if entry in self.homes.shells else ways
 
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""
@@ -458,14 +444,6 @@ class Runs:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             at = entry.ended_at
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
-
-
-@contextlib.contextmanager
-def _not_readable(what: str) -> Iterator[None]:
-    try:
-        yield
-    except records.NotReadable as error:
-        raise NotReadable(f"{what} cannot be told: {error}") from error
 
 
 def _refuse(entry: Entry, verb: str) -> None:

@@ -449,7 +449,7 @@ class Supervisor:
             await self.on_disk(self.store.certify, certificate)
         except StoreError as error:
             logger.error("%s: %s", entry.session.name, error)
-            self.spawn(self._certify_later(entry))
+            self.spawn(self._certify_later(entry, certificate))
         else:
             if certificate.run == entry.state.run:
                 entry.certificate = certificate
@@ -459,9 +459,19 @@ class Supervisor:
         before = shell_mark(entry.id, run) if entry.session.shell else b""
         return await self.on_disk(last_lines, self.store.log(entry.id, run), count, before)
 
-    async def _certify_later(self, entry: Entry) -> None:
+    async def _certify_later(self, entry: Entry, certificate: Certificate) -> None:
         await asyncio.sleep(RETRY_PAUSE)
-        await self.certify(entry)
+        if entry.state.run == certificate.run:
+            await self.certify(entry)
+        else:
+            await self._alone(entry, lambda: self._certify(entry, certificate))
+
+    async def certify_earlier(self, entry: Entry, known: Certificate) -> Certificate:
+        """What an amuxd left incomplete that was killed, or begun another run too early."""
+        lines = await self.last_lines(entry, known.run)
+        certificate = replace(known, last_lines=lines, complete=True)
+        await self._alone(entry, lambda: self._certify(entry, certificate))
+        return certificate
 
 
 def not_written(told: str, error: StoreError) -> AmuxError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from amuxd import __version__, conversations, journal
+from amuxd import __version__, conversations, journal, past
 from amuxd.bus.interface import load, snake
 from amuxd.bus.options import nothing_left, session_from, take
 from amuxd.bus.server import Server
@@ -293,11 +293,11 @@ class SessionObject:
         return await self._terminals.attach_command(self._entry)
 
     async def history(self) -> list[tuple[int, int, str, str, str, str]]:
-        entries = await self._runs.history(self._entry)
+        entries = await past.history(self._runs, self._entry)
         return [(e.at, e.run, (e.from_state or ""), e.to_state.value, e.reason, e.by) for e in entries]
 
     async def certificate(self, run: int) -> dict[str, Typed]:
-        certificate = await self._runs.certificate(self._entry, run)
+        certificate = await past.certificate(self._runs, self._entry, run)
         if certificate is None:
             which = f"run {run}" if run else "no run"
             verb = "has not ended" if run else "has ended yet"
@@ -474,7 +474,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Attention": lambda _, e: e.state.attention,
     "AttentionMessage": lambda _, e: e.state.attention_message,
     "LastActivityHash": lambda _, e: e.activity_hash,
-    "ShellOpen": lambda r, e: r.homes.has_open_shell(e),
+    "ShellOpen": lambda r, e: e in r.homes.shells,
     "Frozen": lambda r, e: e.home is not None and r.host.is_frozen(e.home),
     "LastActivityUSec": lambda _, e: e.activity_at,
     "LastCheckedUSec": lambda _, e: e.checked_at,

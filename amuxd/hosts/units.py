@@ -101,8 +101,9 @@ class Units:
             await self._watch(unit)
             result = await self._job("StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", properties, [])
         if result != "done":
-            seen = self._seen[unit]
-            raise LaunchRefused(f"its terminal server did not start ({seen.result or result})")
+            seen = self._seen.get(unit)
+            told = seen.result if seen else ""
+            raise LaunchRefused(f"its terminal server did not start ({told or result})")
 
     async def inherited(self) -> dict[str, str]:
         try:
@@ -216,7 +217,11 @@ class Units:
 
     def _forget(self, unit: str) -> None:
         seen = self._seen.pop(unit, None)
-        if seen and seen.subscription:
+        if seen is None:
+            return
+        # Nothing more is heard of it by whoever waits for its end.
+        seen.over.set()
+        if seen.subscription:
             self._bus.remove_match(seen.subscription)
 
     async def _call(

@@ -352,7 +352,7 @@ class Maker:
         return self._has_open_shell(entry) and shell is not None and bool(processes.children(shell.pid))
 
     def _has_open_shell(self, entry: Entry) -> bool:
-        return self._runs.homes.has_open_shell(entry)
+        return entry in self._runs.homes.shells
 
     def _can_be_ended(self, entry: Entry) -> bool:
         return entry.state.state in _CAN_BE_ENDED or self._has_open_shell(entry)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from amuxd import processes
@@ -194,11 +195,14 @@ async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
         end, ended_at = end_of_parked(entry.state) if entry.parked else (None, 0)
         known: dict[str, Any] = {"end": end, "ended_at": ended_at, "parked": False, "parked_at": 0}
         if await runs.supervisor.apply_surely(entry, fact, KERNEL, **known):
-            entry.settling = runs.supervisor.spawn(end_orphan(runs, entry))
+            runs.aftermath.follow(entry, partial(end_orphan, runs, entry))
 
 
 async def end_orphan(runs: Runs, entry: Entry) -> None:
     """Ends what is left of it, also what an amuxd before this one had begun to end."""
+    if entry.certificate is not None and entry.certificate.complete:
+        # It ended by itself just then, and that was settled.
+        return
     end = entry.state.end or End()
     try:
         if entry.home is None:

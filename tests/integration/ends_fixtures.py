@@ -60,6 +60,7 @@ def certified(amux: Client, events: Events, session: Session, wanted: dict[str, 
     assert (certificate["exit_code"], certificate["signal"]) == (code, number)
     assert certificate.get("core_dumped", False) == wanted["CoreDumped"]
     assert session.get("StateChangedUSec") == certificate["ended_usec"] > session.get("CreatedUSec")
+    assert session.get("LastCheckedUSec") >= session.get("StartedUSec")
     written = on_disk(amux, session, f"runs/{session.get('Run')}/exit.json")
     assert written["reason"] == wanted["Reason"]
     assert written["last_lines"] == certificate["last_lines"]

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from harness.client import Client
 from harness.daemon import Amux, Embedded
 
 from amuxd.bus.connection import Bus
-from amuxd.hosts import ServerEnd, units
+from amuxd.hosts import LaunchRefused, ServerEnd, units
+from amuxd.records import Session
 
 
 @pytest.mark.parametrize("attempt", range(3))
@@ -172,6 +174,63 @@ async def test_who_stops_a_unit_that_is_being_stopped_waits_for_the_same_end(bus
         systemd.signal(units.PATH, units.MANAGER, "JobRemoved", "uoss", over)
         async with asyncio.timeout(DEADLINE):
             await both
+    finally:
+        bus.close()
+        systemd.close()
+
+
+@in_loop
+async def test_who_waits_for_the_end_of_a_unit_that_is_stopped_meanwhile_waits_no_longer(
+    bus_daemon: BusDaemon,
+) -> None:
+    systemd = BusClient(bus_daemon.address)
+    bus = await Bus.connect(bus_daemon.address)
+    try:
+        systemd.answers("Subscribe")
+        systemd.answers("StopUnit", "o", ("/job/8",))
+        systemd.request_name(units.SYSTEMD)
+        enclosure = units.Units(bus)
+        await enclosure.begin()
+        await enclosure.watch("abc")
+        asked = asyncio.create_task(enclosure.server_end("abc"))
+        stopped = asyncio.create_task(enclosure.stop("abc"))
+        for _ in ("Subscribe", "StopUnit"):
+            await asyncio.to_thread(systemd.received.get, timeout=DEADLINE)
+        over = (8, "/job/8", "amux-abc.service", "done")
+        systemd.signal(units.PATH, units.MANAGER, "JobRemoved", "uoss", over)
+        await stopped
+        async with asyncio.timeout(units.LEFTOVERS_GRACE):
+            assert await asked == ServerEnd("")
+    finally:
+        bus.close()
+        systemd.close()
+
+
+@in_loop
+async def test_a_unit_that_is_taken_away_as_it_starts_is_refused_with_what_is_known(
+    bus_daemon: BusDaemon,
+) -> None:
+    systemd = BusClient(bus_daemon.address)
+    bus = await Bus.connect(bus_daemon.address)
+    try:
+        systemd.answers("Subscribe")
+        systemd.answers("StartTransientUnit", "o", ("/job/8",))
+        systemd.answers("StopUnit", "o", ("/job/9",))
+        systemd.request_name(units.SYSTEMD)
+        enclosure = units.Units(bus)
+        await enclosure.begin()
+        session = Session("abc", "abc", ["true"], "/", 1)
+        started = asyncio.create_task(enclosure.start(session, ["tmux"], Path("/server"), {}))
+        for _ in ("Subscribe", "StartTransientUnit"):
+            await asyncio.to_thread(systemd.received.get, timeout=DEADLINE)
+        stopped = asyncio.create_task(enclosure.stop("abc"))
+        await asyncio.to_thread(systemd.received.get, timeout=DEADLINE)
+        for job, result in ((9, "done"), (8, "canceled")):
+            over = (job, f"/job/{job}", "amux-abc.service", result)
+            systemd.signal(units.PATH, units.MANAGER, "JobRemoved", "uoss", over)
+        await stopped
+        with pytest.raises(LaunchRefused, match=r"its terminal server did not start \(canceled\)"):
+            await started
     finally:
         bus.close()
         systemd.close()

@@ -120,6 +120,26 @@ def test_one_that_could_not_be_stopped_ends_later(tmp_path: Path) -> None:
     asyncio.run(in_world(tmp_path, story))
 
 
+@pytest.mark.parametrize("verb", ["restart", "archive"])
+def test_what_could_not_be_stopped_ends_before_what_is_asked_for_next(tmp_path: Path, verb: str) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        world.host.failing["ask_to_end"] = OSError("no")
+        with pytest.raises(Internal, match="could not be stopped: no"):
+            await world.runs.stop(entry, 5)
+        world.host.failing.clear()
+        await (world.runs.restart(entry) if verb == "restart" else world.runs.archive(entry))
+        assert world.host.processes[0].poll() == -signal.SIGKILL
+        certificate = world.store.certificate(entry.id, 1)
+        assert certificate
+        assert (certificate.complete, certificate.end.signal) == (True, "SIGKILL")
+        assert entry.session_alive is (Liveness.ALIVE if verb == "restart" else Liveness.DEAD)
+        assert entry.state.run == (2 if verb == "restart" else 1)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 @pytest.mark.parametrize("command", [["sleep", "1000"], DEAF])
 def test_an_orphan_that_leaves_something_behind(tmp_path: Path, command: list[str]) -> None:
     async def story(world: World) -> None:

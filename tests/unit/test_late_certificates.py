@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from standin_host import World, in_world
 
-from amuxd import supervisor
+from amuxd import past, supervisor
 from amuxd.records import Certificate
-from amuxd.states import State
+from amuxd.states import End, State
 from amuxd.store import StoreError
 
 
@@ -51,5 +51,57 @@ def test_it_is_not_taken_for_that_of_the_next_run(tmp_path: Path, monkeypatch: p
         written = world.store.certificate(entry.id, 1)
         assert written
         assert written.complete
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def is_complete(world: World, session_id: str, run: int) -> bool:
+    written = world.store.certificate(session_id, run)
+    return written is not None and written.complete
+
+
+def test_it_is_written_also_where_the_next_run_has_begun_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "RETRY_PAUSE", 0.05)
+
+    async def story(world: World) -> None:
+        certify = world.store.certify
+        script = tmp_path / "script"
+        script.write_text("echo line; exit 3")
+        entry = await world.create(None, "sh", str(script))
+
+        def refuse_at_first(certificate: Certificate) -> None:
+            if entry.state.run == 1:
+                raise StoreError("it could not be certified: No space left on device")
+            certify(certificate)
+
+        monkeypatch.setattr(world.store, "certify", refuse_at_first)
+        await world.runs.start(entry)
+        await world.until(lambda: entry.state.state is State.FAILED)
+        script.write_text("exec sleep 1000")
+        await world.runs.restart(entry)
+        await world.until(lambda: is_complete(world, entry.id, 1))
+        assert (entry.state.run, entry.certificate) == (2, None)
+        written = world.store.certificate(entry.id, 1)
+        assert written
+        assert written.last_lines == ["line"]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_of_an_earlier_run_that_was_never_written_is_made_when_it_is_asked_for(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sh", "-c", "echo line; exit 3")
+        for run in (1, 2):
+            await (world.runs.start(entry) if run == 1 else world.runs.restart(entry))
+            await world.until(lambda run=run: is_complete(world, entry.id, run))
+        left = Certificate(entry.id, 1, 2000, "exited with code 3", End(code=3))
+        world.store.certify(left)
+        told = await past.certificate(world.runs, entry, 1)
+        assert told
+        assert (told.complete, told.last_lines, told.end) == (True, ["line"], End(code=3))
+        assert world.store.certificate(entry.id, 1) == told
+        assert entry.certificate == world.store.certificate(entry.id, 2)
 
     asyncio.run(in_world(tmp_path, story))
