@@ -40,6 +40,10 @@ class Home:
     memory_kills: int = 0
     not_enforced: list[str] = field(default_factory=list)
 
+    @property
+    def is_closed(self) -> bool:
+        return self.command_fd < 0
+
     def close(self) -> None:
         for fd in (self.command_fd, self.server_fd):
             if fd >= 0:

@@ -92,7 +92,8 @@ class Ends:
         how = server.how
         if not how:
             await readable_within(home.server_fd, STATUS_DEADLINE)
-            seen = processes.end_of(home.server_fd, home.server)
+            # Whoever stopped the session meanwhile has left it, and tells of its end.
+            seen = None if home.is_closed else processes.end_of(home.server_fd, home.server)
             how = (seen.signal or f"it exited with code {seen.code}") if seen else "how is not known"
         return End(end.code, end.signal, end.core_dumped, terminal_died=how)
 

@@ -31,9 +31,16 @@ async def _readable(fd: int) -> None:
 
 
 async def readable_within(fd: int, deadline: float) -> bool:
+    """Also where somebody closes it meanwhile; False of one that is closed already."""
+    try:
+        own = os.dup(fd)
+    except OSError:
+        return False
     try:
         async with asyncio.timeout(deadline):
-            await _readable(fd)
+            await _readable(own)
     except TimeoutError:
         return False
+    finally:
+        os.close(own)
     return True
