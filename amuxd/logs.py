@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 LINES = 20
 LONGEST_LINE = 500
@@ -16,7 +16,8 @@ _MUCH = 1024 * 1024
 _BLOCK = 512
 # A file system may need so much itself to say where a file is.
 _OVERHEAD = 16 * 1024
-_END_TAIL = 4096
+# An amuxd prints one, and another after it where that one was killed; a program may print any number itself.
+_MOST_ENDS = 16
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[(?:(?P<count>[0-9]*)[0-9;]*(?P<move>[ABCEFGHade`f])|[0-?]*[ -/]*[@-~])"  # a control sequence
@@ -137,30 +138,45 @@ class Ending:
         return False
 
 
-def take_out_end(log: Path) -> None:
-    """Only where nobody writes to the log any more: what came in between would be lost."""
-    put_aside = aside_of(log)
-    while (_tail(put_aside, _END_TAIL) + _tail(log, _END_TAIL)).endswith(END_OF_LOG):
-        rest = len(END_OF_LOG)
-        # It may lie over the place where a full log was put aside and another begun.
-        for path in (log, put_aside):
-            if cut := min(rest, size_of(path)):
-                os.truncate(path, size_of(path) - cut)
-                rest -= cut
+class Place(NamedTuple):
+    """In a log that may be put aside meanwhile."""
+
+    file: int = 0
+    offset: int = 0
 
 
-def take_out(log: Path, mark: bytes) -> None:
-    """From the midst of it; only where nobody writes to the log any more."""
-    place = _place(log, mark)
+def end_of(log: Path) -> Place:
+    try:
+        status = log.stat()
+    except OSError:
+        return Place()
+    return Place(status.st_ino, status.st_size)
+
+
+def take_out_ends(log: Path, since: Place | None = None) -> None:
+    """Where somebody printed on after it as well; only where nobody writes to the log any more.
+
+    A bit before the place may stand what an amuxd has left that was killed.
+    """
+    start = max(0, _counted(log, since or end_of(log)) - _TAIL)
+    for _ in range(_MOST_ENDS):
+        if not take_out(log, END_OF_LOG, start):
+            return
+
+
+def take_out(log: Path, mark: bytes, start: int = 0) -> bool:
+    """From the midst of it; only where nobody writes to the log any more. False: it is not there."""
+    place = _place(log, mark, start)
     if place is None:
-        return
+        return False
     begin, end = place, place + len(mark)
-    # It, too, may lie over that place.
+    # It may lie over the place where a full log was put aside and another begun.
     for path in (aside_of(log), log):
         size = size_of(path)
         if (first := max(begin, 0)) < (last := min(end, size)):
             _cut(path, first, last)
         begin, end = begin - size, end - size
+    return True
 
 
 def _cut(path: Path, begin: int, end: int) -> None:
@@ -237,11 +253,24 @@ def _printed_before(log: Path, mark: bytes) -> bytes | None:
     return data[-_TAIL:]
 
 
-def _place(log: Path, mark: bytes) -> int | None:
-    """Where the first one is, counted from the beginning of what was put aside."""
+def _counted(log: Path, place: Place) -> int:
+    """From the beginning of what was put aside; 0 where the file is gone."""
+    before = 0
+    for path in (aside_of(log), log):
+        present = end_of(path)
+        if present.file == place.file:
+            return before + place.offset
+        before += present.offset
+    return 0
+
+
+def _place(log: Path, mark: bytes, start: int = 0) -> int | None:
+    """Where the first one is after the start, counted from the beginning of what was put aside."""
     at, last = 0, b""
     for path in (aside_of(log), log):
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            if at < start:
+                at += file.seek(min(start - at, size_of(path)))
             while block := file.read(_MUCH):
                 data = last + block
                 if (found := data.find(mark)) >= 0:

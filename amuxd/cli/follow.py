@@ -110,6 +110,13 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
         yield block
 
 
+def _return_to_end(file: BinaryIO) -> None:
+    """A mark was taken out that had been read, and what is printed next takes its place."""
+    end = os.fstat(file.fileno()).st_size
+    if file.tell() > end:
+        file.seek(end)
+
+
 class Growth:
     """What a log grows by, also when it is put aside and a new one begun."""
 
@@ -139,6 +146,7 @@ class Growth:
             self._file = self._file or _open(self._log)
             if self._file is None:
                 return
+            _return_to_end(self._file)
             yield from blocks(self._file)
             if not self._is_replaced(self._file):
                 return

@@ -25,7 +25,7 @@ from amuxd.hosts.tmux import (
     respawning,
     server_command,
 )
-from amuxd.logs import shell_word, take_out_end
+from amuxd.logs import shell_word, take_out_ends
 from amuxd.paths import amux_program, ensure_private
 from amuxd.records import Process, Session
 from amuxd.store import Store
@@ -84,7 +84,7 @@ class Launcher:
         self._layout.make()
         run_directory = self._store.prepare_run(session.id, run)
         # An amuxd that was killed may have left it there, and this run's log may go on.
-        take_out_end(run_directory / "output.log")
+        take_out_ends(run_directory / "output.log")
         for leftover in ("not_started", EXIT_STATUS):
             (run_directory / leftover).unlink(missing_ok=True)
         _write_private(run_directory / "command", self._command(session, run, environment, run_directory))

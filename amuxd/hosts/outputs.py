@@ -15,12 +15,14 @@ from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import (
     END_OF_LOG,
     Ending,
+    Place,
+    end_of,
     is_deleted,
     say,
     shell_mark,
     size_of,
     take_out,
-    take_out_end,
+    take_out_ends,
 )
 from amuxd.records import NotReadable, Process
 from amuxd.store import Store
@@ -44,7 +46,8 @@ class Outputs:
         self._layout = layout
         self.log_cap = log_cap
         self._ends: dict[str, int] = {}
-        self._marked: dict[str, set[int]] = {}
+        # Of each run whose log has a mark, up to where there was none.
+        self._marked: dict[str, dict[int, Place]] = {}
         # One at a time for each session: who comes second finds the one that the first has begun.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -83,17 +86,17 @@ class Outputs:
         """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
         the log is whole. It is taken out with the terminal: what the command left there may print until then.
         """
-        self._marked.setdefault(session_id, set()).add(run)
-        self.let_go_of_end(session_id)
         log = self._store.log(session_id, run)
+        self._will_mark(session_id, run, log)
+        self.let_go_of_end(session_id)
         ending = await asyncio.to_thread(Ending, log)
         taker = self._present_logger(session_id, run, server)
         await self._until_whole(session_id, log, server, ending, taker, partial(self._print_end, session_id))
 
     async def drain_command(self, session_id: str, run: int, command: Process, server: Process) -> None:
         """What ran in a shell that stays open has printed what comes before the shell's own mark."""
-        self._marked.setdefault(session_id, set()).add(run)
         log, mark = self._store.log(session_id, run), shell_mark(session_id, run)
+        self._will_mark(session_id, run, log)
         ending = await asyncio.to_thread(Ending, log, mark, from_start=True)
         if await asyncio.to_thread(ending.has_come):
             ending.close()
@@ -107,6 +110,9 @@ class Outputs:
         if not is_alive():
             # It may have been killed before it had said so.
             await self.drain(session_id, run, server)
+
+    def _will_mark(self, session_id: str, run: int, log: Path) -> None:
+        self._marked.setdefault(session_id, {}).setdefault(run, end_of(log))
 
     async def _logger_left(self, server: Process, log: Path) -> Process | None:
         try:
@@ -203,10 +209,10 @@ class Outputs:
             os.close(end)
 
     def take_out_ends(self, session_id: str) -> None:
-        for run in self._marked.pop(session_id, ()):
+        for run, since in self._marked.pop(session_id, {}).items():
             log = self._store.log(session_id, run)
             try:
-                take_out_end(log)
+                take_out_ends(log, since)
                 if (log.parent / EXIT_STATUS).exists() and self._is_certified(session_id, run):
                     take_out(log, shell_mark(session_id, run))
             except OSError as error:

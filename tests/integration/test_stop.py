@@ -256,6 +256,8 @@ def test_what_a_child_prints_at_the_end_is_kept_and_no_mark_is_seen(
         assert "amux;end" not in output
         lines = re.findall(r"line (\d+)\n", output)
         assert lines == [str(number) for number in range(1, len(lines) + 1)]
+    log = Path(session.get("LogPath"))
+    assert [path.name for path in log.parent.glob("output.log*") if b"amux;end" in path.read_bytes()] == []
 
 
 def test_who_attaches_too_late_leaves_nothing(anywhere: Client) -> None:

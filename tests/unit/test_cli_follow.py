@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from amuxd.cli import follow
 from amuxd.cli.follow import Growth, blocks, opened
+from amuxd.logs import END_OF_LOG, take_out_ends
 
 
 def read(log: Path, lines: int | None) -> bytes:
@@ -47,6 +48,19 @@ def test_growth_goes_on_across_a_rotation(tmp_path: Path) -> None:
     assert b"".join(growth.blocks()) == b"two\nthree\nfour\n"
     assert not select.select([growth], [], [], 0)[0]
     assert not growth.may_have_missed
+
+
+def test_what_is_printed_in_the_place_of_a_mark_is_not_missed(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    growth = Growth(log)
+    log.write_bytes(b"one\n" + END_OF_LOG)
+    assert b"".join(growth.blocks()) == b"one\n" + END_OF_LOG
+    take_out_ends(log)
+    assert select.select([growth], [], [], 20)[0]
+    assert b"".join(growth.blocks()) == b""
+    with log.open("ab") as file:
+        file.write(b"two\n")
+    assert b"".join(growth.blocks()) == b"two\n"
 
 
 def test_whoever_reads_slowly_is_told_that_there_was_more(tmp_path: Path) -> None:

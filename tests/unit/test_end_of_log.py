@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amuxd.cli.follow import Printed, blocks, opened
-from amuxd.logs import END_OF_LOG, Ending, aside_of, last_lines, shell_mark, take_out, take_out_end
+from amuxd.logs import (
+    END_OF_LOG,
+    Ending,
+    Place,
+    aside_of,
+    end_of,
+    last_lines,
+    shell_mark,
+    take_out,
+    take_out_ends,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,13 +30,14 @@ from amuxd.logs import END_OF_LOG, Ending, aside_of, last_lines, shell_mark, tak
         (END_OF_LOG, b""),
         (b"printed\r\n" + END_OF_LOG, b"printed\r\n"),
         (b"x" * 5000 + END_OF_LOG + END_OF_LOG, b"x" * 5000),
-        (END_OF_LOG + b"by a child that stayed", END_OF_LOG + b"by a child that stayed"),
+        (END_OF_LOG + b"by a child that stayed", b"by a child that stayed"),
+        (b"printed\r\n" + END_OF_LOG + b"echoed" + END_OF_LOG + b"\r\n", b"printed\r\nechoed\r\n"),
     ],
 )
 def test_only_the_mark_is_taken_out(tmp_path: Path, before: bytes, after: bytes) -> None:
     log = tmp_path / "output.log"
     log.write_bytes(before)
-    take_out_end(log)
+    take_out_ends(log)
     assert log.read_bytes() == after
 
 
@@ -46,8 +57,33 @@ def test_it_lies_over_the_place_where_a_log_was_put_aside(tmp_path: Path, split:
     log.write_bytes(whole[cut:])
     assert ending.has_come() == (split > 0)
     ending.close()
-    take_out_end(log)
+    take_out_ends(log)
     assert (aside.read_bytes(), log.read_bytes()) == (b"printed\r\nmore\r\n", b"")
+
+
+@pytest.mark.parametrize("put_aside", [0, 5, 1_000_000, 2_000_010, 2_000_030, 2_900_000, 4_000_000])
+def test_it_is_taken_out_however_much_came_after_it(tmp_path: Path, put_aside: int) -> None:
+    log = tmp_path / "output.log"
+    much = b"".join(b"%d\r\n" % number for number in range(1_000_000))[:2_000_000]
+    log.write_bytes(much)
+    since = end_of(log)
+    whole = much + b"last words" + END_OF_LOG + much
+    log.write_bytes(whole)
+    if put_aside:
+        # The same file, as far as it was full; what came after it is in another.
+        log.rename(aside_of(log))
+        os.truncate(aside_of(log), put_aside)
+        log.write_bytes(whole[put_aside:])
+    take_out_ends(log, since)
+    left = (aside_of(log).read_bytes() if put_aside else b"") + log.read_bytes()
+    assert left == much + b"last words" + much
+
+
+def test_marks_that_a_program_prints_itself_hold_nobody_up(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(END_OF_LOG * 100_000)
+    take_out_ends(log, Place())
+    assert END_OF_LOG in log.read_bytes()
 
 
 def test_it_is_found_however_much_came_after_it(tmp_path: Path) -> None:
@@ -68,7 +104,7 @@ def test_no_log_has_no_end(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     ending = Ending(log)
     assert not ending.has_come()
-    take_out_end(log)
+    take_out_ends(log)
     assert list(tmp_path.iterdir()) == []
     log.write_bytes(END_OF_LOG)
     assert ending.has_come()
