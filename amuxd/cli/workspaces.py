@@ -177,8 +177,8 @@ def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.
 
     A directory that was given with --path stays where it is. What lies in a directory that git ignores as a
-    whole goes with the worktree. With --force, commits can be had back from refs/amux/removed/ in the
-    repository.
+    whole goes with the worktree, and is named. One whose directory is not there, unmounted or moved, is
+    removed by force alone. With --force, commits can be had back from refs/amux/removed/ in the repository.
     """
     client = Client()
     code = 0
@@ -204,8 +204,8 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
     lost, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
     for loss in lost:
-        if loss not in told and (force or ignored):
-            # It has come since it was asked what that would be.
+        # It goes without a word of force, or has come since it was asked what that would be.
+        if loss not in told:
             print(harmless(f"{found['Name']}: threw away {loss}"))
     print(harmless(f"removed {found['Name']}"))
     for what in kept:

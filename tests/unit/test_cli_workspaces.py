@@ -30,3 +30,12 @@ def test_what_has_come_since_is_said_as_well(capsys: pytest.CaptureFixture[str])
         "removed fix",
         "  kept its ref",
     ]
+
+
+@pytest.mark.parametrize("how", [{"force": False, "ignored": False}, {"force": False, "ignored": True}])
+def test_what_goes_without_force_is_said_as_well(
+    capsys: pytest.CaptureFixture[str], how: dict[str, bool]
+) -> None:
+    client: Any = Answers()
+    workspaces._remove(client, "fix", **how)
+    assert "fix: threw away what one does" in capsys.readouterr().out.splitlines()
