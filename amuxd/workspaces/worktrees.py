@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import INHERITED, LONG, GitFailed, git, programs_in
+from amuxd.git import CHECKOUT, INHERITED, GitFailed, git, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
 from amuxd.workspaces.directories import Presence
@@ -138,7 +138,7 @@ def _check_out(workspace: Workspace, wish: Wish) -> str:
         git(
             workspace.repository,
             *words,
-            deadline=LONG,
+            deadline=CHECKOUT,
             environment=wish.environment,
             umask=wish.umask,
             hooks=True,
