@@ -104,7 +104,7 @@ def _may_pass(entry: Entry, error: AmuxError | StoreError, refusal: _Refusal) ->
 
 async def _once_it_is_there(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> None:
     boot, registry = runs.supervisor.boot_id, runs.supervisor.registry
-    while not await runs.places.has_directory(entry):
+    while not await runs.places.look(entry):
         await asyncio.sleep(RETRY_PAUSE)
         if registry.get(entry.id) is not entry or not is_candidate(entry, boot):
             return
@@ -126,7 +126,7 @@ async def _bring_back(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> Non
     if entry.session.agent and entry.why_not_resumable:
         await _give_up(runs, entry, entry.why_not_resumable)
         return
-    if not await runs.places.has_directory(entry):
+    if not await runs.places.look(entry):
         # It is of a file system, perhaps, that is mounted later.
         await _say_that_it_waits(runs, entry)
         runs.supervisor.spawn(_once_it_is_there(runs, entry, limit))

@@ -54,6 +54,8 @@ from amuxd.workspaces.making import Maker
 from amuxd.workspaces.orphans import Orphans
 from amuxd.workspaces.queue import Queue
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.removing import Remover
+from amuxd.workspaces.repositories import Repositories
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +138,9 @@ class Daemon:
         supervisor = Supervisor(store, processes.boot_id())
         workspaces = Workspaces(supervisor, Ledger(state, store, supervisor.boot_id))
         runs = Runs(supervisor, host, watch, workspaces, settings)
-        maker = Maker(runs, workspaces)
+        repositories = Repositories()
+        maker = Maker(runs, workspaces, repositories)
+        remover = Remover(runs, workspaces, repositories)
 
         windows = Windows(InUnit(bus) if mode == "systemd" else AsProcess(), settings.terminal)
         kept = runtime / "notifications.json"
@@ -158,7 +162,7 @@ class Daemon:
         supervisor.listen(runs.parking)
         await reconcile.load(supervisor, runs.settings)
         recovering = [supervisor.spawn(maker.recover(unfinished)) for unfinished in await workspaces.load()]
-        recovering.append(supervisor.spawn(maker.recover_removals()))
+        recovering.append(supervisor.spawn(remover.recover()))
         recovering.append(supervisor.spawn(maker.resolve_paths()))
         # A repository that hangs keeps nobody waiting for longer.
         await asyncio.wait(recovering, timeout=RECOVERY)
@@ -173,7 +177,7 @@ class Daemon:
         await queue.begin()
         supervisor.listen(queue)
         supervisor.listen(orphans)
-        server = self._export(bus, runs, unreadables, workspaces, maker, queue, mode, reload)
+        server = self._export(bus, runs, unreadables, workspaces, maker, remover, queue, mode, reload)
         events = Events(runs)
         supervisor.listen(events)
         await events.listen(paths.events_socket())
@@ -228,13 +232,14 @@ class Daemon:
         unreadables: Unreadables,
         workspaces: Workspaces,
         maker: Maker,
+        remover: Remover,
         queue: Queue,
         mode: str,
         reload: Callable[[], None],
     ) -> Server:
         server = Server(bus)
         supervisor, terminals = runs.supervisor, Terminals(runs)
-        shelf = Shelf(server, runs, workspaces, maker)
+        shelf = Shelf(server, workspaces, maker, remover)
         server.export(paths.MANAGER_PATH, ManagerObject(runs, server, shelf, mode, reload))
         server.export(LOG_CONTROL_PATH, LogControl(self._log))
         for entry in supervisor.registry:

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 ORDINARY = 30.0
-# Checking out the files of a large repository.
+# Commits that are brought from one repository to another.
 LONG = 100.0
+# The files of a large repository.
+CHECKOUT = 600.0
 # For what is to end because amuxd ends.
 PATIENCE = 2.0
 

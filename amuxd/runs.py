@@ -38,9 +38,8 @@ class Places(Protocol):
     def slot(self, entry: Entry, run: int, patient: bool) -> AbstractAsyncContextManager[bool]:
         """A slot for a run that begins in the meantime; False: it has a place in the queue instead."""
 
-    async def look(self, entry: Entry) -> None: ...
-
-    async def has_directory(self, entry: Entry) -> bool: ...
+    async def look(self, entry: Entry) -> bool:
+        """Whether its directory is there."""
 
     def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None: ...
 

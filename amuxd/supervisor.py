@@ -32,6 +32,8 @@ KERNEL = "kernel"
 AMUXD = "amuxd"
 
 RETRY_PAUSE = 5.0
+# Where it is tried ever less often.
+LONGEST_PAUSE = 60.0
 LONGEST_REASON = 1024
 _CHANGED = "it has changed"
 _UNWRITTEN = ("Unwritten", "Pid", "SessionAlive", "HostAlive")
@@ -76,7 +78,7 @@ class Supervisor:
     async def on_disk(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._disk, partial(work, *arguments))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)

@@ -10,11 +10,11 @@ from amuxd.errors import InvalidArgument, InvalidTransition, SetupNotAllowed
 from amuxd.paths import SESSION_INTERFACE, SESSIONS_PATH, WORKSPACE_INTERFACE, WORKSPACES_PATH
 from amuxd.records import Workspace
 from amuxd.registry import Entry
-from amuxd.runs import Runs
 from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.removing import Remover
 from amuxd.workspaces.slots import UNLIMITED
 from amuxd.workspaces.telling import Teller, Told, described, not_readable
 
@@ -51,15 +51,15 @@ class WorkspaceAnnouncer:
 class Shelf:
     """What the manager does with workspaces."""
 
-    def __init__(self, server: Server, runs: Runs, workspaces: Workspaces, maker: Maker) -> None:
+    def __init__(self, server: Server, workspaces: Workspaces, maker: Maker, remover: Remover) -> None:
         self.workspaces = workspaces
         self._server = server
-        self._runs = runs
         self._maker = maker
+        self._remover = remover
         self._teller = Teller()
 
     def export(self, workspace: Workspace, announce: bool = True) -> None:
-        shown = WorkspaceObject(workspace.id, self.workspaces, self._maker, self._teller, self._runs)
+        shown = WorkspaceObject(workspace.id, self.workspaces, self._maker, self._remover, self._teller)
         self._server.export(path_of(workspace), shown, announce=announce)
 
     def export_unreadable(self, workspace: UnreadableWorkspace) -> None:
@@ -115,13 +115,13 @@ class WorkspaceObject:
     interface = WORKSPACE
 
     def __init__(
-        self, workspace_id: str, workspaces: Workspaces, maker: Maker, teller: Teller, runs: Runs
+        self, workspace_id: str, workspaces: Workspaces, maker: Maker, remover: Remover, teller: Teller
     ) -> None:
         self._id = workspace_id
         self._workspaces = workspaces
         self._maker = maker
+        self._remover = remover
         self._teller = teller
-        self._runs = runs
 
     @property
     def _workspace(self) -> Workspace:
@@ -156,8 +156,8 @@ class WorkspaceObject:
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         force, ignored, dry_run = _how(options)
         if dry_run:
-            return await self._maker.would_lose(self._workspace, force, ignored), []
-        removed = await self._maker.remove(self._workspace, force, ignored)
+            return await self._remover.would_lose(self._workspace, force, ignored), []
+        removed = await self._remover.remove(self._workspace, force, ignored)
         return removed.lost, removed.kept
 
     async def setup(self, options: dict[str, Any]) -> str:

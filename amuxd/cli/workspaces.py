@@ -16,6 +16,8 @@ from amuxd.cli.text import harmless
 from amuxd.errors import PREFIX
 
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+# git is given ten minutes to check files out, and who wants the same repository waits for that.
+CHECKOUT = 600.0 + LONG
 # While another makes the same workspace, of whose failure nothing is told.
 _LOOK_AGAIN = 0.5
 _name = click.argument("name", metavar="W")
@@ -75,7 +77,7 @@ def make(
             options[option] = ("s", given[option])
     if given.get("slots"):
         options["slots"] = ("u", given["slots"])
-    where = client.manager("AddWorkspace", "sa{sv}", name, options, timeout=LONG)[0]
+    where = client.manager("AddWorkspace", "sa{sv}", name, options, timeout=CHECKOUT)[0]
     found = client.workspace_properties(where)
     if found["HookFailure"]:
         print(harmless(f"amux: {found['HookFailure']}"), file=sys.stderr)
@@ -177,8 +179,8 @@ def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.
 
     A directory that was given with --path stays where it is. What lies in a directory that git ignores as a
-    whole goes with the worktree. With --force, commits can be had back from refs/amux/removed/ in the
-    repository.
+    whole goes with the worktree, and is named. One whose directory is not there, unmounted or moved, is
+    removed by force alone. With --force, commits can be had back from refs/amux/removed/ in the repository.
     """
     client = Client()
     code = 0
@@ -202,10 +204,10 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
         told = client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]
         for loss in told:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
-    lost, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=LONG)
+    lost, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=CHECKOUT)
     for loss in lost:
-        if loss not in told and (force or ignored):
-            # It has come since it was asked what that would be.
+        # It goes without a word of force, or has come since it was asked what that would be.
+        if loss not in told:
             print(harmless(f"{found['Name']}: threw away {loss}"))
     print(harmless(f"removed {found['Name']}"))
     for what in kept:
@@ -217,7 +219,7 @@ def ensure(client: Client, name: str, create: bool) -> None:
     if _is_there(client, name, may_lack=create):
         return
     client.subscribe()
-    deadline = monotonic() + LONG
+    deadline = monotonic() + CHECKOUT
     while True:
         try:
             make(client, name)

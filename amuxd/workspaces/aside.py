@@ -9,7 +9,7 @@ from pathlib import Path
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed, git
 from amuxd.records import Workspace
-from amuxd.workspaces.standing import submodule_directories
+from amuxd.workspaces.standing import submodule_directories, worktrees
 
 # In the directory that it was in, so that nothing has to be copied, and relative links out of it lead on.
 _ASIDE = ".amux-removing-"
@@ -24,6 +24,12 @@ def place_of(workspace: Workspace) -> Path:
 
 def _doomed(workspace: Workspace) -> Path:
     return Path(workspace.directory).with_name(f"{_DOOMED}{workspace.id}")
+
+
+def refuse_immovable(workspace: Workspace) -> None:
+    parent = Path(workspace.directory).parent
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise WorkspaceDirty(f"{workspace.directory} is not removed: {parent} cannot be written to")
 
 
 @contextlib.contextmanager
@@ -44,6 +50,16 @@ def moved(workspace: Workspace, force: bool) -> Iterator[Path]:
 def doom(workspace: Workspace) -> None:
     """From now on it is deleted, whatever becomes of amuxd."""
     place_of(workspace).rename(_doomed(workspace))
+
+
+def forget(workspace: Workspace) -> None:
+    """git knows no more of one whose directory is not there."""
+    if os.path.lexists(workspace.directory):
+        # git would delete it.
+        raise WorkspaceDirty(f"{workspace.directory} is there again")
+    if workspace.directory in worktrees(workspace.repository):
+        # Twice: also if it is locked.
+        git(workspace.repository, "worktree", "remove", "--force", "--force", workspace.directory)
 
 
 def delete(workspace: Workspace) -> list[str]:
@@ -70,7 +86,12 @@ def seen_in(parent: str, workspaces: Sequence[Workspace]) -> dict[str, bool]:
 def recover(workspace: Workspace) -> None:
     """After a crash in a removal: it is back, or what was to be deleted is."""
     if os.path.lexists(_doomed(workspace)):
-        _unlock(workspace)
+        if os.path.lexists(workspace.directory):
+            _unlock(workspace)
+        else:
+            # Else nobody could tell what was in it; where git is out of reach it takes force then.
+            with contextlib.suppress(GitFailed):
+                forget(workspace)
         delete(workspace)
     there = place_of(workspace)
     if os.path.lexists(there):

@@ -124,6 +124,14 @@ async def look_in_time(directory: str, known: Identity | None) -> Presence:
         return Presence.UNKNOWN
 
 
+async def real_in_time(path: str) -> str:
+    try:
+        return await ask(path, os.path.realpath)
+    except OSError:
+        # As it is written: what does not answer is not what is removed.
+        return path
+
+
 async def look_at_all(looked_at: Sequence[str]) -> list[Presence]:
     """One thread looks at all; at what holds it up, and at all behind that, each a thread of its own."""
     found: dict[str, Presence] = {}

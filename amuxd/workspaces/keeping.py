@@ -114,8 +114,7 @@ def _fetch(repository: str, submodule: Path, goal: str) -> None:
 
 
 def _place_for(workspace: Workspace) -> Path:
-    common = git(workspace.repository, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    return Path(common.removesuffix("\n"), "amux/removed", workspace.id, "submodules")
+    return standing.common_directory(workspace.repository) / "amux/removed" / workspace.id / "submodules"
 
 
 def _copy(goal: Path, submodule: Path, work: Sequence[str]) -> Path:

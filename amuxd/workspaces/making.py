@@ -1,48 +1,26 @@
-"""Workspaces made and removed at a person's wish, and the set-up command of their repository."""
+"""Workspaces made at a person's wish, and the set-up command of their repository."""
 
 import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from amuxd import processes
-from amuxd.errors import (
-    AmuxError,
-    Internal,
-    InvalidArgument,
-    InvalidTransition,
-    LaunchFailed,
-    NoSuchWorkspace,
-    WorkspaceBusy,
-    WorkspaceDirty,
-)
+from amuxd.errors import AmuxError, Internal, InvalidArgument, LaunchFailed
 from amuxd.files import StoreError
 from amuxd.git import INHERITED, GitFailed, without_own
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
-from amuxd.states import LIVE, Liveness, State
-from amuxd.supervisor import RETRY_PAUSE, now
-from amuxd.threads import alone
-from amuxd.workspaces import aside, directories, worktrees
+from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE, now
+from amuxd.workspaces import directories, worktrees
 from amuxd.workspaces.directories import Presence
-from amuxd.workspaces.orphans import depends, end_wait, orphan
 from amuxd.workspaces.registry import Workspaces
-from amuxd.workspaces.worktrees import Removed, Wish
-
-_LONGEST_PAUSE = 60.0
-_BEING_PUT_BACK = "was being removed when amuxd ended, and is just being put back"
-_CAN_BE_ENDED = {State.RUNNING, State.STALE}
+from amuxd.workspaces.repositories import Repositories
+from amuxd.workspaces.worktrees import Wish
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -60,16 +38,11 @@ class Asked:
 
 
 class Maker:
-    def __init__(self, runs: Runs, workspaces: Workspaces) -> None:
+    def __init__(self, runs: Runs, workspaces: Workspaces, repositories: Repositories) -> None:
         self._runs = runs
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
-        self._adding: dict[Path, asyncio.Lock] = {}
-        # Of their own: a repository that hangs holds up no session. amuxd waits for them when it ends.
-        self._threads = ThreadPoolExecutor(16, "worktrees")
-
-    async def _work(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        self._repositories = repositories
 
     async def add(self, asked: Asked) -> Workspace:
         with self._workspaces.promised(asked.name):
@@ -93,16 +66,18 @@ class Maker:
         settings = self._runs.settings.workspaces
         environment = without_own(asked.environment)
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, environment, asked.umask)
-        repository = await self._work(worktrees.common_directory, asked.repository)
-        async with self._one_at_a_time(repository):
-            planned = await self._work(worktrees.planned, bare, wish, settings.directory, repository)
+        repository = await self._repositories.work(worktrees.common_directory, asked.repository)
+        async with self._repositories.turn(repository):
+            planned = await self._repositories.work(
+                worktrees.planned, bare, wish, settings.directory, repository
+            )
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
                 planned = replace(planned, directory=worktrees.place_of_its_own(planned.directory, planned))
             with self._workspaces.promised_directory(planned):
                 await self._workspaces.write(planned)
                 try:
-                    made = await self._work(worktrees.make, planned, wish)
+                    made = await self._repositories.work(worktrees.make, planned, wish)
                 except AmuxError:
                     await self._workspaces.forget(planned)
                     raise
@@ -122,7 +97,7 @@ class Maker:
                     return
                 self._workspaces.is_unfinished(unfinished, why)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _try_to_recover(self, unfinished: Workspace) -> str:
         """Why what became of it is not known; where it is, it is a workspace, or nothing of it is left."""
@@ -144,60 +119,9 @@ class Maker:
         return ""
 
     async def _recovered(self, unfinished: Workspace) -> bool:
-        repository = await self._work(worktrees.common_directory, unfinished.repository)
-        async with self._one_at_a_time(repository):
-            return await self._work(worktrees.recovered, unfinished)
-
-    async def recover_removals(self) -> None:
-        """amuxd ended while it removed some: these are where they were, or deleted."""
-        removable: dict[str, list[Workspace]] = {}
-        for workspace in self._workspaces:
-            if workspace.repository:
-                removable.setdefault(str(Path(workspace.directory).parent), []).append(workspace)
-        await asyncio.gather(*(self._recover_removals_in(*each, RETRY_PAUSE) for each in removable.items()))
-
-    async def _recover_removals_in(self, parent: str, removable: list[Workspace], pause: float) -> None:
-        seen = await self._seen_in(parent, removable)
-        if unseen := [workspace for workspace in removable if workspace.id not in seen]:
-            self._supervisor.spawn(self._recover_removals_later(parent, unseen, pause))
-        # All at once: each is closed from now on, however long the others take.
-        left = [workspace for workspace in removable if seen.get(workspace.id)]
-        await asyncio.gather(*(self._recover_removal(workspace) for workspace in left))
-
-    async def _recover_removals_later(self, parent: str, unseen: list[Workspace], pause: float) -> None:
-        """Those that are neither here nor there may be on a file system that is mounted later."""
-        await asyncio.sleep(pause)
-        if known := [workspace for workspace in unseen if self._workspaces.get(workspace.id)]:
-            await self._recover_removals_in(parent, known, min(2 * pause, _LONGEST_PAUSE))
-
-    async def _seen_in(self, parent: str, removable: list[Workspace]) -> dict[str, bool]:
-        pause, said = RETRY_PAUSE, ""
-        while True:
-            try:
-                return await directories.ask(parent, aside.seen_in, removable)
-            except OSError as error:
-                why = error.strerror or "it does not answer"
-            if why != said:
-                logger.warning("whether %s has more than can be seen is not known: %s", parent, why)
-            said = why
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _recover_removal(self, workspace: Workspace) -> None:
-        # Whoever removes it at this moment does that first.
-        with contextlib.suppress(WorkspaceBusy):
-            async with self._workspaces.closed(workspace, _BEING_PUT_BACK) as closing:
-                pause, said = RETRY_PAUSE, ""
-                while why := await _why_not_put_back(workspace):
-                    if why != said:
-                        logger.error("%s", why)
-                    said = why
-                    if await directories.look_in_time(workspace.directory, None) is Presence.PRESENT:
-                        # Somebody has made it anew, and works in that.
-                        return
-                    closing.why = f"was being removed when amuxd ended, and is not back yet: {why}"
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+        repository = await self._repositories.work(worktrees.common_directory, unfinished.repository)
+        async with self._repositories.turn(repository):
+            return await self._repositories.work(worktrees.recovered, unfinished)
 
     async def resolve_paths(self) -> None:
         """An amuxd before this one wrote down what leads to a worktree, and git lists what that leads to."""
@@ -205,175 +129,12 @@ class Maker:
 
     async def _resolve_path(self, workspace: Workspace) -> None:
         directory = Path(workspace.directory)
-        real = str(Path(await _real_in_time(str(directory.parent)), directory.name))
+        real = str(Path(await directories.real_in_time(str(directory.parent)), directory.name))
         if real != workspace.directory:
             try:
                 await self._workspaces.write_directory(workspace, real)
             except StoreError as error:
                 logger.error("workspace %s keeps the path of a link: %s", workspace.name, error)
-
-    def _one_at_a_time(self, repository: Path) -> asyncio.Lock:
-        """git itself takes one worktree after the other in a repository."""
-        return self._adding.setdefault(repository, asyncio.Lock())
-
-    async def remove(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
-        async with self._workspaces.closed(workspace):
-            if self._workspaces.get(workspace.id) is None:
-                raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
-            live = await self._refuse_used(workspace, force)
-            is_in_reach = await self._is_in_reach(workspace, force)
-            if live and workspace.repository and is_in_reach:
-                # Nothing is ended for a removal that is refused then.
-                await self._work(worktrees.keep_ahead, workspace, force, with_ignored)
-            stopped = self._what_stops(live)
-            for entry in live:
-                await self._end(entry)
-            removed = Removed([], [])
-            if not is_in_reach:
-                removed = Removed([], [f"{workspace.directory}, which is out of reach"])
-            elif workspace.repository:
-                removed = await self._removed(workspace, force, with_ignored)
-                if not await self._work(os.path.lexists, workspace.directory):
-                    self._workspaces.was_taken_away(workspace)
-                    for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
-                        await orphan(self._runs, entry, workspace.directory)
-            waiting = self._workspaces.waiting_in(workspace.id)
-            await self._workspaces.forget(workspace)
-            for entry in waiting:
-                await end_wait(self._runs, entry)
-            return Removed([*stopped, *removed.lost], list(dict.fromkeys(removed.kept)))
-
-    async def _removed(self, workspace: Workspace, force: bool, with_ignored: bool) -> Removed:
-        # Each of two that go at once would count on the other to have a commit as well.
-        async with self._one_at_a_time(await self._work(_common_directory, workspace.repository)):
-            removed = await self._work(worktrees.take_away, workspace, force, with_ignored)
-        # Deleting may take long: amuxd ends meanwhile, and the next one goes on with it.
-        left = await alone(partial(aside.delete, workspace))
-        return replace(removed, kept=[*removed.kept, *left])
-
-    async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
-        """What remove() would throw away, or what it would raise."""
-        stopped = self._what_stops(await self._refuse_used(workspace, force))
-        if not await self._is_in_reach(workspace, force) or not workspace.repository:
-            return stopped
-        return stopped + await self._work(worktrees.would_lose, workspace, force, with_ignored)
-
-    async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
-        """Asked before git would wait for it: without an answer it is forgotten by force alone."""
-        if not workspace.repository:
-            return True
-        directory = workspace.directory
-        presence = await directories.look_in_time(directory, None)
-        if presence is Presence.PRESENT and not force:
-            await self._work(worktrees.refuse_unlisted, workspace)
-        if presence is not Presence.UNKNOWN:
-            return True
-        if not force:
-            raise WorkspaceDirty(f"nobody can tell what is in {workspace.name}: {directory} is out of reach")
-        return False
-
-    async def _refuse_used(self, workspace: Workspace, force: bool) -> list[Entry]:
-        """Those who are at work in it, and can be ended."""
-        is_within = await self._what_lies_in(workspace)
-        self._refuse_unreadable(workspace, is_within)
-        self._refuse_others(workspace, is_within)
-        live = [entry for entry in self._workspaces.sessions_in(workspace.id) if self._is_at_work(entry)]
-        if live and not force:
-            raise WorkspaceDirty(f"{workspace.name} has live sessions: {self._named(live)}")
-        for entry in live:
-            if not self._can_be_ended(entry):
-                raise self._cannot_be_ended(entry)
-        return live
-
-    async def _what_lies_in(self, workspace: Workspace) -> Callable[[str], bool]:
-        """Tells of a directory whether it goes with the worktree, whatever links lead to it."""
-        if not workspace.repository:
-            return lambda _: False
-        registry = self._supervisor.registry
-        places = {other.directory for other in self._workspaces}
-        places |= {entry.session.directory for entry in registry if self._is_at_work(entry)}
-        places |= {unread.session.directory for unread in registry.not_readable.values() if unread.session}
-        asked = list(places | {workspace.directory})
-        real = dict(zip(asked, await asyncio.gather(*map(_real_in_time, asked)), strict=True))
-        tops = (workspace.directory, real[workspace.directory])
-
-        def is_within(place: str) -> bool:
-            paths = (Path(place), Path(real.get(place, place)))
-            return any(path.is_relative_to(top) for path in paths for top in tops)
-
-        return is_within
-
-    def _refuse_unreadable(self, workspace: Workspace, is_within: Callable[[str], bool]) -> None:
-        """Sessions of whose files less can be read than of their processes can be seen."""
-        known = self._workspaces.get(workspace.id) or workspace
-        holders = {place.session_id for place in known.holders}
-
-        def is_of_it(session: Session | None) -> bool:
-            if session is None:
-                return False
-            return session.workspace_id == workspace.id or is_within(session.directory)
-
-        unreadable = [
-            session.name
-            for session in self._supervisor.registry.not_readable.values()
-            if session.host_alive is not Liveness.DEAD
-            and (session.id in holders or is_of_it(session.session))
-        ]
-        if unreadable:
-            raise WorkspaceDirty(
-                f"sessions that cannot be read may be at work in {workspace.name}: {', '.join(unreadable)}; "
-                "stop them first"
-            )
-
-    def _refuse_others(self, workspace: Workspace, is_within: Callable[[str], bool]) -> None:
-        """What goes with the worktree, though it is not the workspace's own."""
-        others = [
-            other.name
-            for other in self._workspaces
-            if other.id != workspace.id and is_within(other.directory)
-        ]
-        if others:
-            raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(others)}")
-        guests = [
-            entry
-            for entry in self._supervisor.registry
-            if entry.session.workspace_id != workspace.id
-            and self._is_at_work(entry)
-            and is_within(entry.session.directory)
-        ]
-        if guests:
-            raise WorkspaceDirty(f"other live sessions work in {workspace.name}: {self._named(guests)}")
-
-    def _is_at_work(self, entry: Entry) -> bool:
-        """Also one whose processes work on while nobody looks after it, or in a shell that stayed open."""
-        if entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain):
-            return True
-        shell = entry.state.command
-        return self._has_open_shell(entry) and shell is not None and bool(processes.children(shell.pid))
-
-    def _has_open_shell(self, entry: Entry) -> bool:
-        return entry in self._runs.homes.shells
-
-    def _can_be_ended(self, entry: Entry) -> bool:
-        return entry.state.state in _CAN_BE_ENDED or self._has_open_shell(entry)
-
-    async def _end(self, entry: Entry) -> None:
-        if self._can_be_ended(entry):
-            await self._runs.stop(entry, None)
-        if self._is_at_work(entry):
-            raise self._cannot_be_ended(entry)
-
-    def _cannot_be_ended(self, entry: Entry) -> InvalidTransition:
-        return InvalidTransition(f"{entry.session.name} is {self._stand(entry)}: it cannot be ended now")
-
-    def _what_stops(self, live: list[Entry]) -> list[str]:
-        return [f"what {entry.session.name} does ({self._stand(entry)}): it is stopped" for entry in live]
-
-    def _named(self, entries: list[Entry]) -> str:
-        return ", ".join(f"{entry.session.name} ({self._stand(entry)})" for entry in entries)
-
-    def _stand(self, entry: Entry) -> str:
-        return f"{entry.state.state}{', with a shell at work' if self._has_open_shell(entry) else ''}"
 
     def setup_of(self, workspace: Workspace) -> str:
         return self._runs.settings.workspaces.setup_for(workspace.repository) if workspace.repository else ""
@@ -422,35 +183,11 @@ async def _is_gone(workspace: Workspace) -> bool:
     return set(await asyncio.gather(*looks)) == {Presence.GONE}
 
 
-async def _why_not_put_back(workspace: Workspace) -> str:
-    try:
-        await alone(partial(aside.recover, workspace))
-    except (AmuxError, OSError) as error:
-        return str(error)
-    return ""
-
-
-def _common_directory(repository: str) -> Path:
-    try:
-        return worktrees.common_directory(repository)
-    except InvalidArgument:
-        # Whoever looks into it next says what is wrong with it.
-        return Path(repository)
-
-
 async def _answers(workspace: Workspace) -> bool:
     """Asked before git, which would wait."""
     places = (workspace.repository, f"{workspace.repository}/.git", workspace.directory)
     looks = (directories.look_in_time(place, None) for place in places)
     return Presence.UNKNOWN not in await asyncio.gather(*looks)
-
-
-async def _real_in_time(path: str) -> str:
-    try:
-        return await directories.ask(path, os.path.realpath)
-    except OSError:
-        # As it is written: what does not answer is not what is removed.
-        return path
 
 
 async def _given(path: str) -> str:

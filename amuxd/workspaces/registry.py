@@ -248,7 +248,7 @@ class Workspaces:
 
         Who asks is refused, not kept waiting: the one who closed it may wait for that session's operation.
         """
-        self._refuse_closed(workspace)
+        self.refuse_closed(workspace)
         closing = self._closed[workspace.id] = Closing(why)
         self._closings += 1
         try:
@@ -259,7 +259,7 @@ class Workspaces:
             del self._closed[workspace.id]
             closing.over.set()
 
-    def _refuse_closed(self, workspace: Workspace) -> None:
+    def refuse_closed(self, workspace: Workspace) -> None:
         if closing := self._closed.get(workspace.id):
             raise WorkspaceBusy(f"the workspace {workspace.name} {closing.why}")
 
@@ -282,11 +282,8 @@ class Workspaces:
 
     # What the runs of sessions ask for.
 
-    async def look(self, entry: Entry) -> None:
+    async def look(self, entry: Entry) -> bool:
         """Whether the directory that a session works in is there."""
-        self._tell_entry(entry, await look_in_time(entry.session.directory, None))
-
-    async def has_directory(self, entry: Entry) -> bool:
         presence = await look_in_time(entry.session.directory, None)
         self._tell_entry(entry, presence)
         return presence is Presence.PRESENT
@@ -318,7 +315,7 @@ class Workspaces:
             return
         # One at a time, so that those that may start at once start in their order.
         async with self.turn(workspace.id):
-            self._refuse_closed(workspace)
+            self.refuse_closed(workspace)
             if workspace.id not in self._known:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} has just been removed")
             with self.ledger.taking(entry.id, run):

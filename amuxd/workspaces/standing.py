@@ -1,5 +1,6 @@
 """How a worktree stands: what is in it that is nowhere else."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,6 +55,9 @@ class Standing:
     git_directory: Path | None = None
     # The branch that goes with it, for amux made it.
     made_branch: str = ""
+    is_here: bool = True
+    # A directory that is not there, and a worktree to git all the same: it may be moved or unmounted.
+    out_of_sight: str = ""
 
 
 def thrown_away(standing: Standing) -> list[str]:
@@ -67,8 +71,10 @@ def thrown_away(standing: Standing) -> list[str]:
         paths[0] if len(paths) == 1 else f"{len(paths)} named {name}"
         for name, paths in sorted(named.items(), key=lambda item: (len(item[1]), item[1]))
     ]
+    place = standing.out_of_sight
+    unseen = f"what git keeps for {place}, which is not there" if place else ""
     more = _counted(len(directories), "ignored directory", "ignored directories", _examples(told, 8))
-    return [*lost(standing), *([more] if more else [])]
+    return [words for words in (unseen, *lost(standing), more) if words]
 
 
 def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
@@ -188,10 +194,12 @@ def examine(directory: Path, repository: str, made_branch: str, environment: Map
     )
 
 
-def examine_from_afar(own: Path | None, repository: str, head: str, made_branch: str) -> Standing:
-    """What is left of one whose directory is not there; that may have been moved."""
+def examine_from_afar(directory: str, repository: str, made_branch: str) -> Standing:
+    """What is left of one whose directory is not there."""
+    own = _git_directory_of_missing(directory, repository)
     if own is None:
-        return _kept_by_git(None, repository, Files(head=head), made_branch)
+        return replace(_kept_by_git(None, repository, Files(), made_branch), is_here=False)
+    head = worktrees(repository).get(directory, "")
     try:
         branch = hidden.asked(own, "symbolic-ref", "--quiet", "HEAD").strip().removeprefix("refs/heads/")
     except GitFailed:
@@ -201,7 +209,17 @@ def examine_from_afar(own: Path | None, repository: str, head: str, made_branch:
     names = hidden.asked(own, *(staged if head else ["ls-files", "--cached", "-z"])).split("\0")[:-1]
     has_index = (own / "index").exists()
     files = Files(head=head, branch=branch, uncommitted=names if has_index else [])
-    return _kept_by_git(own, repository, files, made_branch)
+    found = _kept_by_git(own, repository, files, made_branch)
+    return replace(found, is_here=False, out_of_sight=directory)
+
+
+def _git_directory_of_missing(directory: str, repository: str) -> Path | None:
+    for link in common_directory(repository).glob("worktrees/*/gitdir"):
+        # Some write it as seen from here.
+        place = link.parent / os.fsdecode(link.read_bytes()).rstrip("\n")
+        if os.path.normpath(place) == f"{directory}/.git":
+            return link.parent
+    return None
 
 
 def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: str) -> Standing:
@@ -337,6 +355,12 @@ def _submodules(modules: Path) -> Iterator[tuple[str, int]]:
         commits = hidden.commits_of_its_own(directory)
         if commits:
             yield str(directory.relative_to(modules)), commits
+
+
+def common_directory(repository: str) -> Path:
+    """The same for all that is one repository to git: its subdirectories, its worktrees, links to it."""
+    asked = ["rev-parse", "--path-format=absolute", "--git-common-dir"]
+    return Path(git(repository, *asked).removesuffix("\n"))
 
 
 def worktrees(repository: str) -> dict[str, str]:

@@ -5,14 +5,13 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import INHERITED, LONG, GitFailed, git, programs_in
+from amuxd.git import CHECKOUT, INHERITED, GitFailed, git, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
 from amuxd.workspaces.directories import Presence
@@ -45,9 +44,18 @@ class Removed:
     kept: list[str]
 
 
+@dataclass(frozen=True)
+class Stays:
+    """What a removal by force leaves as it is, and why."""
+
+    told: str
+
+
 def common_directory(repository: str) -> Path:
-    """The same for all that is one repository to git: its subdirectories, its worktrees, links to it."""
-    return Path(_asked(repository, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    try:
+        return standing.common_directory(repository)
+    except GitFailed as error:
+        raise InvalidArgument(str(error)) from error
 
 
 def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None = None) -> Workspace:
@@ -85,17 +93,6 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
     )
 
 
-def refuse_unlisted(workspace: Workspace) -> None:
-    """It would be forgotten, and what is in the directory stay there unseen."""
-    # What keeps git from telling is told by whoever asks next.
-    with contextlib.suppress(GitFailed):
-        if workspace.directory not in worktrees(workspace.repository):
-            raise WorkspaceDirty(
-                f"{workspace.directory} is there, and git lists no such worktree of {workspace.repository}: "
-                "git worktree repair, or move it away"
-            )
-
-
 def make(workspace: Workspace, wish: Wish) -> Workspace:
     """What was planned; where it cannot be made nothing is left of it."""
     directory = Path(workspace.directory)
@@ -121,11 +118,17 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     except FileExistsError as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
     except (GitFailed, OSError) as error:
-        raise InvalidArgument(f"{workspace.name} could not be made: {error}") from error
+        raise InvalidArgument(f"{workspace.name} could not be made: {_why(error)}") from error
     copied_from = str(source) if copied else ""
     return replace(
         workspace, copied=copied, copied_from=copied_from, hook_failure=hook_failure, being_made=False
     )
+
+
+def _why(error: GitFailed | OSError) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _check_out(workspace: Workspace, wish: Wish) -> str:
@@ -135,7 +138,7 @@ def _check_out(workspace: Workspace, wish: Wish) -> str:
         git(
             workspace.repository,
             *words,
-            deadline=LONG,
+            deadline=CHECKOUT,
             environment=wish.environment,
             umask=wish.umask,
             hooks=True,
@@ -192,9 +195,12 @@ def recovered(workspace: Workspace) -> bool:
         # The branch comes first: what bears these names is not of amux's making.
         return False
     directory = Path(workspace.directory)
-    is_there = workspace.directory in worktrees(workspace.repository) and directory.exists()
-    if is_there and not _is_half_made(directory, workspace) and lost(look(workspace)):
-        return True
+    if workspace.directory in worktrees(workspace.repository):
+        if not directory.exists():
+            # It was made before git knew of it, and may be moved or unmounted since.
+            raise WorkspaceDirty(f"{directory} is not there, and git lists it as a worktree")
+        if not _is_half_made(directory, workspace) and lost(look(workspace)):
+            return True
     # What is on its branch and nowhere else stays all the same.
     _undo_worktree(workspace)
     branches.delete(workspace, branches.made(workspace), force=False)
@@ -227,24 +233,12 @@ def look(workspace: Workspace) -> Standing:
         raise GitFailed([], -1, f"{directory} is out of reach")
     made = branches.made(workspace)
     if presence is Presence.GONE:
-        left = _git_directory_of_missing(workspace)
-        head = worktrees(workspace.repository).get(workspace.directory, "")
-        return standing.examine_from_afar(left, workspace.repository, head, made)
+        return standing.examine_from_afar(workspace.directory, workspace.repository, made)
     found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
     own = copies.untracked(directory, workspace.copied)
     # That of the repository will do where a worktree that it was copied from is no more.
     sources = [Path(place) for place in (workspace.copied_from, workspace.repository) if place]
     return replace(found, files=copies.without(directory, sources, found.files, own))
-
-
-def _git_directory_of_missing(workspace: Workspace) -> Path | None:
-    common = common_directory(workspace.repository)
-    for link in common.glob("worktrees/*/gitdir"):
-        # Some write it as seen from here.
-        place = link.parent / os.fsdecode(link.read_bytes()).rstrip("\n")
-        if os.path.normpath(place) == f"{workspace.directory}/.git":
-            return link.parent
-    return None
 
 
 def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
@@ -257,20 +251,19 @@ def take_away(workspace: Workspace, force: bool, with_ignored: bool = False) -> 
     """As remove(), but that its files are deleted later, by aside.delete()."""
     aside.recover(workspace)
     found = _looked_at(workspace, force, with_ignored)
-    if isinstance(found, GitFailed):
-        return Removed([], [f"{workspace.directory} itself, for git cannot tell what is in it ({found})"])
+    if isinstance(found, Stays):
+        return Removed([], [found.told])
     try:
-        is_known = workspace.directory in worktrees(workspace.repository)
-        if is_known and Path(workspace.directory).exists():
+        if found.is_here:
             with aside.moved(workspace, force) as there:
-                found = _looked_at_aside(workspace, force, with_ignored, there)
+                found = _look_aside(workspace, there)
+                _refuse_losses(workspace, found, force, with_ignored)
                 kept = keeping.keep(workspace, found)
                 aside.doom(workspace)
-                _forget(workspace, force=True)
+                aside.forget(workspace)
         else:
             kept = keeping.keep(workspace, found)
-            if is_known:
-                _forget(workspace, force)
+            aside.forget(workspace)
         kept += _delete_branch(workspace, found.made_branch, force)
     except GitFailed as error:
         raise _not_removed(workspace, error) from error
@@ -290,13 +283,13 @@ def _delete_branch(workspace: Workspace, branch: str, force: bool) -> list[str]:
 def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
     """What remove() would throw away, or what it would raise."""
     found = _looked_at(workspace, force, with_ignored)
-    return [] if isinstance(found, GitFailed) else thrown_away(found)
+    return [] if isinstance(found, Stays) else thrown_away(found)
 
 
 def keep_ahead(workspace: Workspace, force: bool, with_ignored: bool = False) -> None:
     """Raises what remove() would, before anything is done for it that cannot be taken back."""
     found = _looked_at(workspace, force, with_ignored)
-    if not isinstance(found, GitFailed):
+    if isinstance(found, Standing):
         try:
             keeping.keep(workspace, found)
         except GitFailed as error:
@@ -307,36 +300,51 @@ def _not_removed(workspace: Workspace, error: GitFailed) -> WorkspaceDirty:
     return WorkspaceDirty(f"git does not remove {workspace.directory}: {error}")
 
 
-def _looked_at(
-    workspace: Workspace, force: bool, with_ignored: bool, there: Path | None = None
-) -> Standing | GitFailed:
-    """How it stands before it is removed; where git cannot tell and it is forced, its directory stays."""
+def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standing | Stays:
+    """How it stands before it is removed; what git knows too little of stays, and is forgotten by force."""
+    directory = workspace.directory
+    presence = directories.look(directory, None)
     try:
-        found = _look_aside(workspace, there) if there else look(workspace)
+        if presence is Presence.PRESENT and directory not in worktrees(workspace.repository):
+            if force:
+                return Stays(f"{directory} itself, which git does not list")
+            raise WorkspaceDirty(
+                f"{directory} is there, and git lists no such worktree of {workspace.repository}: "
+                "git worktree repair, or move it away"
+            )
+        found = look(workspace)
     except GitFailed as error:
-        if force:
-            return error
-        raise WorkspaceDirty(f"git cannot tell what is in {workspace.directory}: {error}") from error
+        if not force:
+            raise WorkspaceDirty(f"git cannot tell what is in {directory}: {error}") from error
+        if presence is Presence.GONE:
+            return Stays(f"what git keeps for {directory}, for it cannot tell what that is ({error})")
+        return Stays(f"{directory} itself, for git cannot tell what is in it ({error})")
+    _refuse_losses(workspace, found, force, with_ignored)
+    if found.is_here:
+        aside.refuse_immovable(workspace)
+    return found
+
+
+def _refuse_losses(workspace: Workspace, found: Standing, force: bool, with_ignored: bool) -> None:
     losses = lost(found, with_ignored=not with_ignored)
-    if losses and not force:
-        _refuse(workspace, found, losses)
+    if not force and (losses or found.out_of_sight):
+        raise WorkspaceDirty("; ".join(_reasons(workspace, found, losses)))
     if found.nested:
         raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
-    return found
 
 
-def _looked_at_aside(workspace: Workspace, force: bool, with_ignored: bool, there: Path) -> Standing:
-    found = _looked_at(workspace, force, with_ignored, there)
-    if isinstance(found, GitFailed):
-        raise found
-    return found
-
-
-def _refuse(workspace: Workspace, found: Standing, losses: list[str]) -> NoReturn:
-    hint = "" if lost(found, with_ignored=False) else "; --ignored takes these along"
-    if told := standing.without_filters(found.files):
-        hint = f"; {told}"
-    raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}{hint}")
+def _reasons(workspace: Workspace, found: Standing, losses: list[str]) -> Iterator[str]:
+    if losses:
+        yield f"{workspace.name} has {_listed(losses)}"
+    if found.out_of_sight:
+        yield (
+            f"{workspace.directory} is not there, and nobody can tell what work is in it: put it back, "
+            "mount it, or git worktree repair where it is now; --force forgets it"
+        )
+    elif told := standing.without_filters(found.files):
+        yield told
+    elif not lost(found, with_ignored=False):
+        yield "--ignored takes these along"
 
 
 def _look_aside(workspace: Workspace, there: Path) -> Standing:
@@ -346,12 +354,6 @@ def _look_aside(workspace: Workspace, there: Path) -> Standing:
     nested = {str(directory / Path(path).relative_to(there)) for path in found.nested}
     others = {path for path in worktrees(workspace.repository) if path != workspace.directory}
     return replace(found, nested=sorted(nested | {p for p in others if Path(p).is_relative_to(directory)}))
-
-
-def _forget(workspace: Workspace, force: bool) -> None:
-    """git knows no more of one whose directory is not there; by force also if it was locked."""
-    options = ["--force"] * (2 if force else 1)
-    git(workspace.repository, "worktree", "remove", *options, workspace.directory)
 
 
 def _source(repository: str) -> Path | None:

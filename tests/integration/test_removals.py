@@ -27,7 +27,12 @@ def test_two_that_are_removed_at_once_lose_no_commit(amux: Amux, repo: Path, for
         assert is_reachable(repo, tip)
 
 
-def test_directories_that_are_ignored_as_a_whole_are_named(amux: Amux, repo: Path) -> None:
+@pytest.mark.parametrize(
+    ("force", "verb"), [(["-f"], "throwing away"), (["--ignored"], "throwing away"), ([], "threw away")]
+)
+def test_directories_that_are_ignored_as_a_whole_are_named(
+    amux: Amux, repo: Path, force: list[str], verb: str
+) -> None:
     (repo / ".git/info/exclude").write_text("notes/\nnode_modules/\n")
     directory = add(amux, repo, "fix")
     for name in ("notes", "node_modules"):
@@ -35,7 +40,7 @@ def test_directories_that_are_ignored_as_a_whole_are_named(amux: Amux, repo: Pat
         (directory / name / "file").write_text("x")
     told = "2 ignored directories (node_modules, notes)"
     assert f"Lost by rm:  {told}\n" in amux.cli("ws", "show", "fix").stdout
-    assert amux.cli("ws", "rm", "-f", "fix").stdout == f"fix: throwing away {told}\nremoved fix\n"
+    assert amux.cli("ws", "rm", *force, "fix").stdout == f"fix: {verb} {told}\nremoved fix\n"
 
 
 def test_where_something_cannot_be_kept_nothing_is_ended(amux: Amux, repo: Path) -> None:

@@ -164,7 +164,10 @@ def test_a_workspace_in_a_workspace_and_one_that_is_missing(amux: Amux, repo: Pa
     assert f"Problem:     {directory} does not exist" in amux.cli("ws", "show", "outer").stdout
     shown = json.loads(amux.cli("ws", "show", "--json", "outer").stdout)
     assert (shown["name"], shown["error"]) == ("outer", f"{directory} does not exist")
-    amux.cli("ws", "rm", "outer")
+    refused = amux.cli("ws", "rm", "outer", check=False)
+    assert refused.returncode == 4
+    assert f"{directory} is not there, and nobody can tell what work is in it" in refused.stderr
+    amux.cli("ws", "rm", "--force", "outer")
     assert amux.cli("ws", "ls").stdout == ""
 
 

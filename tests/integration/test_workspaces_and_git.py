@@ -2,7 +2,9 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import os
 import re
+import signal
 import socket
 import stat
 import subprocess
@@ -149,6 +151,21 @@ def test_files_are_as_open_as_the_caller_makes_them(amux: Amux, repo: Path) -> N
         amux.manager.call(
             "AddWorkspace", "sa{sv}", "wrong", {"repo": ("s", str(repo)), "umask": ("u", 0o1000)}
         )
+
+
+def test_a_checkout_goes_on_without_who_asked_for_it(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    commit(repo, ".gitattributes", "*.slow filter=slow\n")
+    commit(repo, "some.slow", "stored\n")
+    os.mkfifo(tmp_path / "go")
+    git(repo, "config", "filter.slow.smudge", f"touch {tmp_path}/reached; read _ <{tmp_path}/go; cat")
+    adding = amux.popen("ws", "add", "fix", cwd=repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until((tmp_path / "reached").exists)
+    adding.send_signal(signal.SIGINT)
+    assert adding.communicate(timeout=30) == ("", "\n")
+    assert adding.returncode == 130
+    (tmp_path / "go").write_text("\n")
+    until(lambda: "fix" in amux.cli("ws", "ls").stdout)
+    assert (workspace_directory(amux, "fix") / "some.slow").read_text() == "stored\n"
 
 
 def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:

@@ -71,14 +71,14 @@ def at(monkeypatch: pytest.MonkeyPatch, moment: str, work: Callable[[], object])
 
         monkeypatch.setattr(aside, "moved", then)
     else:
-        real = worktrees.git
+        real = aside.git
 
         def first(directory: object, *arguments: str, **options: Any) -> str:
             if arguments[:2] == ("worktree", "remove"):
                 work()
             return real(directory, *arguments, **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(worktrees, "git", first)
+        monkeypatch.setattr(aside, "git", first)
 
 
 def test_after_the_last_look_nobody_finds_it(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from amuxd.workspaces import branches, worktrees
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.removing import Remover
+from amuxd.workspaces.repositories import Repositories
 from amuxd.workspaces.worktrees import Removed
 
 NOT_AMUX = ["branch fix, of which git does not say that amux made it"]
@@ -246,14 +248,16 @@ def test_two_removals_at_once_come_one_after_the_other(
     async def story(world: World) -> None:
         workspaces = Workspaces(world.supervisor, Ledger(tmp_path / "state", world.store, "boot"))
         world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees")))
-        maker = Maker(world.runs, workspaces)
+        repositories = Repositories()
         # Neither waits for a thread.
-        maker._threads = ThreadPoolExecutor(4)
+        repositories._threads = ThreadPoolExecutor(4)
+        maker = Maker(world.runs, workspaces, repositories)
+        remover = Remover(world.runs, workspaces, repositories)
         first = await maker.add(Asked("a", repository=str(repo)))
         tip = commit(first.directory, "more")
         second = await maker.add(Asked("b", repository=str(repo), base="a"))
         answers = await asyncio.gather(
-            *(maker.remove(workspace, force) for workspace in (first, second)), return_exceptions=True
+            *(remover.remove(workspace, force) for workspace in (first, second)), return_exceptions=True
         )
         assert overlapped == []
         assert tip in git(repo, "rev-list", "--all").split()

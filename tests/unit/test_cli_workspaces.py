@@ -4,20 +4,32 @@ from typing import Any
 
 import pytest
 
+from amuxd import git
 from amuxd.cli import workspaces
 
 
 class Answers:
     """More is lost than was said before."""
 
+    def __init__(self) -> None:
+        self.limits: dict[str, float] = {}
+
     def find_workspace(self, name: str) -> str:
         return name
 
     def workspace_properties(self, where: str) -> dict[str, Any]:
-        return {"Name": where}
+        return {"Name": where, "HookFailure": "", "SetupCommand": ""}
 
-    def workspace(self, *arguments: Any, timeout: float) -> tuple[list[str], list[str]]:
-        is_dry = "dry_run" in arguments[3]
+    def configuration_error(self) -> str:
+        return ""
+
+    def manager(self, member: str, *_: Any, timeout: float) -> tuple[str]:
+        self.limits[member] = timeout
+        return (member,)
+
+    def workspace(self, where: str, member: str, *arguments: Any, timeout: float) -> Any:
+        self.limits[member] = timeout
+        is_dry = "dry_run" in arguments[1]
         return (["1 commit"], []) if is_dry else (["what one does", "1 commit"], ["its ref"])
 
 
@@ -30,3 +42,22 @@ def test_what_has_come_since_is_said_as_well(capsys: pytest.CaptureFixture[str])
         "removed fix",
         "  kept its ref",
     ]
+
+
+@pytest.mark.parametrize("how", [{"force": False, "ignored": False}, {"force": False, "ignored": True}])
+def test_what_goes_without_force_is_said_as_well(
+    capsys: pytest.CaptureFixture[str], how: dict[str, bool]
+) -> None:
+    client: Any = Answers()
+    workspaces._remove(client, "fix", **how)
+    assert "fix: threw away what one does" in capsys.readouterr().out.splitlines()
+
+
+def test_as_long_as_git_may_take_somebody_waits_for_it() -> None:
+    """Also who removes one while git checks another out of the same repository."""
+    answers = Answers()
+    client: Any = answers
+    workspaces.make(client, "fix")
+    workspaces._remove(client, "fix", force=False, ignored=False)
+    assert git.CHECKOUT == 600
+    assert min(answers.limits["AddWorkspace"], answers.limits["Remove"]) > git.CHECKOUT + git.ORDINARY

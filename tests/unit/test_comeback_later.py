@@ -210,7 +210,7 @@ def test_those_that_waited_are_few_at_once_too(tmp_path: Path, monkeypatch: pyte
     beginning = most = 0
     later = asyncio.Event()
 
-    async def has_directory(_entry: Entry) -> bool:
+    async def look(_entry: Entry) -> bool:
         return later.is_set()
 
     async def story(world: World, entry: Entry, _home: Path) -> None:
@@ -232,7 +232,7 @@ def test_those_that_waited_are_few_at_once_too(tmp_path: Path, monkeypatch: pyte
         for other in others:
             world.runs.homes.leave(other)
         monkeypatch.setattr(world.runs, "begin_again", counting)
-        monkeypatch.setattr(world.runs.places, "has_directory", has_directory)
+        monkeypatch.setattr(world.runs.places, "look", look)
         await comeback.bring_back(world.runs)
         later.set()
         for each in (entry, *others):

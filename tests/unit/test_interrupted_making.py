@@ -15,6 +15,7 @@ from amuxd.workspaces import making, worktrees
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.repositories import Repositories
 
 DEADLINE = 30.0
 REMOVED = (NoSuchWorkspace, "the workspace fix was removed already")
@@ -50,14 +51,14 @@ def test_removed_while_git_is_asked_about_it(
         world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees")))
         before = Workspaces(world.supervisor, ledger)
         repo = str(repository(tmp_path / "code"))
-        made = await Maker(world.runs, before).add(Asked("fix", repository=repo))
+        made = await Maker(world.runs, before, Repositories()).add(Asked("fix", repository=repo))
         await before.write(replace(made, being_made=True))
 
         workspaces = Workspaces(world.supervisor, ledger)
         (unfinished,) = await workspaces.load()
         monkeypatch.setattr(worktrees, "recovered", slow)
         monkeypatch.setattr(making, "RETRY_PAUSE", 0)
-        recovering = asyncio.create_task(Maker(world.runs, workspaces).recover(unfinished))
+        recovering = asyncio.create_task(Maker(world.runs, workspaces, Repositories()).recover(unfinished))
         assert await asyncio.to_thread(asked.wait, DEADLINE)
         removals = [
             asyncio.create_task(workspaces.put_aside(workspaces.not_readable[made.id])) for _ in range(2)

@@ -13,6 +13,7 @@ from harness.repositories import commit, git, repository
 from worktree_work import (
     add,
     objects,
+    out_of_sight,
     repo,  # noqa: F401
     update,
     with_submodule,
@@ -29,11 +30,13 @@ def move(made: Workspace) -> Path:
 
 
 def refused(made: Workspace) -> str:
-    """And git keeps what it has of it."""
+    """For it is not there, and also for what git has of it, which git keeps."""
     with pytest.raises(WorkspaceDirty) as caught:
         worktrees.remove(made, force=False)
     assert made.directory in worktrees.worktrees(made.repository)
-    return str(caught.value).removeprefix("fix has ")
+    told = str(caught.value).removesuffix(out_of_sight(made))
+    assert told != str(caught.value)
+    return told.removeprefix("fix has ").removesuffix("; ")
 
 
 def test_a_submodules_commits_when_the_directory_was_moved(repo: Path) -> None:
@@ -56,12 +59,12 @@ def test_a_commit_that_a_submodule_left_when_the_directory_was_deleted(repo: Pat
     tip = commit(inner, "more")
     git(inner, "checkout", "-q", "HEAD~1")
     shutil.rmtree(made.directory)
-    assert worktrees.remove(made, force=False).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    assert refused(made) == ""
+    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
     assert tip in git(repo, "rev-list", "--all").split()
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_what_only_a_reflog_has_when_the_directory_was_moved(repo: Path, force: bool) -> None:
+def test_what_only_a_reflog_has_when_the_directory_was_moved(repo: Path) -> None:
     made = add(repo)
     git(made.directory, "checkout", "-q", "--detach")
     tips = {commit(made.directory, "one")}
@@ -69,7 +72,7 @@ def test_what_only_a_reflog_has_when_the_directory_was_moved(repo: Path, force: 
     tips.add(commit(made.directory, "two"))
     git(made.directory, "reset", "-q", "--hard", "HEAD~1")
     move(made)
-    (told,) = worktrees.remove(made, force=force).kept
+    (told,) = worktrees.remove(made, force=True).kept
     assert told == "refs/amux/removed/abc123/log, whose reflog has 2 that were amended or left"
     git(repo, "gc", "-q", "--prune=now")
     assert tips <= objects(repo)
@@ -135,17 +138,18 @@ def shallow_submodule(repo: Path) -> tuple[Workspace, Path]:
     return made, inner
 
 
-@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("is_left", [False, True])
 @pytest.mark.parametrize("is_moved", [False, True])
-def test_commits_of_a_shallow_submodule(repo: Path, force: bool, is_moved: bool) -> None:
+def test_commits_of_a_shallow_submodule(repo: Path, is_left: bool, is_moved: bool) -> None:
     made, inner = shallow_submodule(repo)
     tip = commit(inner, "more")
-    if not force:
+    if is_left:
         git(inner, "checkout", "-q", "HEAD~1")
     if is_moved:
         move(made)
     place = repo / ".git/amux/removed/abc123/submodules/lib"
-    assert worktrees.remove(made, force=force).kept == [f"{place}, the repository of submodule lib"]
+    removed = worktrees.remove(made, force=is_moved or not is_left)
+    assert removed.kept == [f"{place}, the repository of submodule lib"]
     assert git(repo, "rev-parse", "--is-shallow-repository") == "false"
     assert tip in git(place, "rev-list", "--all", "--reflog").split()
     assert git(place, "show", f"{tip}:more") == "more"
@@ -258,5 +262,7 @@ def test_a_removal_of_a_moved_one_without_work_keeps_nothing(repo: Path) -> None
     made = add(repo)
     update(made)
     move(made)
-    assert worktrees.remove(made, force=False) == Removed([], [])
+    assert refused(made) == ""
+    lost = [f"what git keeps for {made.directory}, which is not there"]
+    assert worktrees.remove(made, force=True) == Removed(lost, [])
     assert git(repo, "for-each-ref", "refs/amux") == ""

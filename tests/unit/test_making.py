@@ -12,10 +12,11 @@ from standin_host import World, in_world
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, directories, making
+from amuxd.workspaces import directories
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.repositories import Repositories
 
 
 def added_at_once(root: Path, *asked: Asked) -> list[Workspace | BaseException]:
@@ -25,7 +26,7 @@ def added_at_once(root: Path, *asked: Asked) -> list[Workspace | BaseException]:
         ledger = Ledger(root / "state", world.store, "boot")
         workspaces = Workspaces(world.supervisor, ledger)
         world.runs.configure(Settings(workspaces=WorkspaceSettings(root / "trees")))
-        maker = Maker(world.runs, workspaces)
+        maker = Maker(world.runs, workspaces, Repositories())
         answers.extend(await asyncio.gather(*map(maker.add, asked), return_exceptions=True))
         made = [answer for answer in answers if isinstance(answer, Workspace)]
         assert sorted(made, key=lambda w: w.id) == sorted(workspaces, key=lambda w: w.id) == ledger.load_all()
@@ -108,37 +109,3 @@ def test_a_directory_that_may_not_be_looked_into_is_refused(
     (refused,) = added_at_once(tmp_path, Asked("here", path="/here"))
     assert isinstance(refused, InvalidArgument)
     assert str(refused) == "/here is out of reach: Permission denied"
-
-
-def move_aside(workspace: Workspace) -> None:
-    Path(workspace.directory).rename(aside.place_of(workspace))
-
-
-def test_what_was_being_removed_is_found_once_its_place_can_be_looked_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    refusals: list[OSError] = [TimeoutError(), *[PermissionError(13, "Permission denied")] * 3]
-    listdir = os.listdir
-
-    def refuse(path: str) -> list[str]:
-        if refusals:
-            raise refusals.pop()
-        return listdir(path)
-
-    async def story(world: World) -> None:
-        workspaces = Workspaces(world.supervisor, Ledger(tmp_path / "state", world.store, "boot"))
-        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees")))
-        maker = Maker(world.runs, workspaces)
-        repo = repository(tmp_path / "code")
-        made = await maker.add(Asked("one", repository=str(repo)))
-        move_aside(made)
-        monkeypatch.setattr(making, "RETRY_PAUSE", 0)
-        monkeypatch.setattr(os, "listdir", refuse)
-        await maker.recover_removals()
-        assert not refusals
-        assert (Path(made.directory) / "file0").exists()
-        # Once for each reason, not once for each time.
-        assert caplog.text.count("is not known: Permission denied") == 1
-        assert caplog.text.count("is not known: it does not answer") == 1
-
-    asyncio.run(in_world(tmp_path / "state", story))

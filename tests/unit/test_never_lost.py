@@ -247,6 +247,9 @@ class Life:
                 patch.setattr(aside, "moved", _crashing)
             elif crash == "branch":
                 patch.setattr(branches, "delete", _crashing)
+            elif crash == "forgotten":
+                patch.setattr(aside, "forget", _crashing)
+                patch.setattr(aside, "_put_back", lambda *_: None)
             elif crash:
                 patch.setattr(worktrees, crash, _crashing)
                 patch.setattr(aside, "_put_back", lambda *_: None)
@@ -270,16 +273,17 @@ class Life:
         assert self.changed[workspace.id] == self.changed_below[workspace.id] == {}
         return {}
 
-    def remove_moved(self, index: int) -> None:
-        """What the person moved elsewhere stays there; what git keeps of it goes with its workspace."""
+    def remove_moved(self, index: int, force: bool) -> None:
+        """Nobody can tell what is in it; by force that stays there, and what git keeps of it goes."""
         if workspace := self.pick(index):
             directory, elsewhere = Path(workspace.directory), self.root / self.fresh()
             directory.rename(elsewhere)
-            try:
+            with pytest.raises(WorkspaceDirty):
                 worktrees.remove(workspace, force=False)
-            except WorkspaceDirty:
+            if not force:
                 elsewhere.rename(directory)
                 return
+            worktrees.remove(workspace, force=True)
             moved = [clone for clone in self.clones if clone.is_relative_to(directory)]
             for clone in moved:
                 self.clones[elsewhere / clone.relative_to(directory)] = self.clones.pop(clone)
@@ -312,7 +316,9 @@ class Life:
                 assert (Path(self.workspaces[key].directory) / "lib" / name).read_text() == text
 
     def every_commit_of_a_submodule_is_reachable(self) -> None:
-        kept = set(git(self.repo, "rev-list", "--all").split())
+        # What is pushed is the remote's.
+        places = (self.repo, self.root / "library")
+        kept = {tip for place in places for tip in git(place, "rev-list", "--all").split()}
         for tip, key in self.commits_below.items():
             inner = Path(self.workspaces[key].directory) / "lib/.git" if key in self.workspaces else None
             if inner is None or not inner.exists():
@@ -363,10 +369,12 @@ DOINGS: dict[str, Callable[[Life, random.Random], None]] = {
     "finish": lambda life, chance: life.finish(chance.randrange(4)),
     "merge": lambda life, chance: life.merge(chance.randrange(4)),
     "rename a branch": lambda life, chance: life.rename_branch(chance.randrange(4)),
-    "remove what was moved": lambda life, chance: life.remove_moved(chance.randrange(4)),
+    "remove what was moved": lambda life, chance: life.remove_moved(
+        chance.randrange(4), force=chance.random() < 0.5
+    ),
     "remove": lambda life, chance: life.remove(chance.randrange(4), ""),
     "remove and crash": lambda life, chance: life.remove(
-        chance.randrange(4), chance.choice(["taken away", "branch", "_look_aside", "_forget"])
+        chance.randrange(4), chance.choice(["taken away", "branch", "_look_aside", "forgotten"])
     ),
 }
 WEIGHTS = [4, 2, 1, 1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 4, 3, 1, 3, 9, 3]

@@ -83,7 +83,7 @@ def test_the_worktree_stays_where_it_fails(repo: Path, script: str, why: str) ->
 
 def test_it_ends_with_the_time_that_there_is(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook(repo, f"echo $$ >{repo.parent}/told; exec sleep 1000")
-    monkeypatch.setattr(worktrees, "LONG", 5.0)
+    monkeypatch.setattr(worktrees, "CHECKOUT", 5.0)
     made = add(repo)
     assert made.hook_failure == "its post-checkout hook was ended: git worktree took longer than 5 s"
     (number,) = told(repo)

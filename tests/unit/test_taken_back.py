@@ -35,6 +35,19 @@ def test_a_copy_that_fails_leaves_nothing_half_made(repo: Path) -> None:
     assert len(worktrees.worktrees(str(repo))) == 1
 
 
+def test_a_checkout_that_takes_too_long_leaves_nothing_half_made(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(repo, ".gitattributes", "file1 filter=slow\n")
+    git(repo, "config", "filter.slow.smudge", f"touch {repo.parent}/reached; sleep 1000")
+    monkeypatch.setattr(worktrees, "CHECKOUT", 5.0)
+    with pytest.raises(InvalidArgument, match="fix could not be made: git worktree took longer than 5 s"):
+        add(repo)
+    assert (repo.parent / "reached").exists()
+    assert list((repo.parent / "worktrees/code").iterdir()) == []
+    assert branches(repo) == {"main"}
+
+
 def test_what_a_crash_left_is_taken_back_once(repo: Path) -> None:
     made = add(repo)
     assert not worktrees.recovered(made)

@@ -29,6 +29,7 @@ from amuxd.workspaces.making import Maker
 from amuxd.workspaces.orphans import Orphans, orphan
 from amuxd.workspaces.queue import Queue
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.repositories import Repositories
 
 
 class NoHost:
@@ -347,7 +348,7 @@ def test_what_cannot_be_undone_at_the_start_is_listed_until_it_is(
         unfinished = replace(rig.workspace, repository="/nonexistent", being_made=True)
         await rig.workspaces.write(unfinished)
         assert await rig.workspaces.load() == [unfinished]
-        await Maker(rig.runs, rig.workspaces).recover(unfinished)
+        await Maker(rig.runs, rig.workspaces, Repositories()).recover(unfinished)
         assert not rig.workspaces.not_readable
         assert rig.ledger.load_all() == []
 

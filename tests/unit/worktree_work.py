@@ -60,6 +60,14 @@ def refusal(workspace: Workspace, **how: Any) -> str:
     return refused(workspace, **how).removeprefix(f"{workspace.name} has ")
 
 
+def out_of_sight(workspace: Workspace) -> str:
+    """What is said of one whose directory is not there."""
+    return (
+        f"{workspace.directory} is not there, and nobody can tell what work is in it: put it back, mount it, "
+        "or git worktree repair where it is now; --force forgets it"
+    )
+
+
 def removed(workspace: Workspace) -> bool:
     assert worktrees.remove(workspace, force=False) == Removed([], [])
     return not Path(workspace.directory).exists()

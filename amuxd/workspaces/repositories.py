@@ -1,0 +1,23 @@
+"""What is done with repositories: in threads of their own, and one worktree of each after the other."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class Repositories:
+    def __init__(self) -> None:
+        # A repository that hangs holds up no session. amuxd waits for these when it ends.
+        self._threads = ThreadPoolExecutor(16, "worktrees")
+        self._turns: dict[Path, asyncio.Lock] = {}
+
+    async def work(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def turn(self, repository: Path) -> asyncio.Lock:
+        """git itself takes one worktree after the other in a repository."""
+        return self._turns.setdefault(repository, asyncio.Lock())
