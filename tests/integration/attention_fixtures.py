@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness.bus import Events, Signal
@@ -46,6 +47,13 @@ def report(amux: Amux, session: Session, kind: str, message: str = "") -> None:
         "AMUX_SOCKET": str(amux.runtime / "amuxd.sock"),
     }
     amux.cli("report", kind, message, env=environment)
+
+
+def hear(session: Session) -> None:
+    """Waits until amuxd has heard, and decided on, all that was printed so far."""
+    log = Path(session.get("LogPath"))
+    size = log.stat().st_size
+    until(lambda: int(log.with_name("heard").read_text().split()[0]) >= size)
 
 
 def pass_over(told: float) -> None:

@@ -2,7 +2,6 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,8 @@ from agent_fixtures import Agents
 from attention_fixtures import (
     events,  # noqa: F401
     go_on,
+    hear,
+    pass_over,
     report,
     said,
     script,
@@ -27,8 +28,7 @@ def test_a_bell_calls_and_output_after_it_ends_the_call(amux: Amux, events: Even
     assert (session.get("Attention"), amux.manager.get("Attention")) == ("bell", [session.id])
     assert "running (waiting: bell)" in amux.cli("ls").stdout
     # The drawing of the question is over by then.
-    moment = rang.received
-    until(lambda: time.monotonic() > moment + 2.2, timeout=5)
+    pass_over(rang.received)
     go_on(amux)
     said(events, "", after=rang)
     assert (session.get("Attention"), amux.manager.get("Attention")) == ("", [])
@@ -62,7 +62,7 @@ def test_a_hook_that_never_comes_back_holds_nothing_for_ever(amux: Amux, events:
     session = script(amux, "while read x <&3; do echo working; done")
     report(amux, session, "permission", "rm?")
     told = said(events, "permission")
-    until(lambda: time.monotonic() > told.received + 2.2, timeout=5)
+    pass_over(told.received)
     go_on(amux)
     said(events, "", after=told)
     report(amux, session, "permission", "again")
@@ -76,9 +76,11 @@ def test_a_bell_does_not_replace_what_the_agent_said(amux: Amux, events: Events)
     told = said(events, "turn")
     go_on(amux)
     until(lambda: "\a" in session.log())
-    until(lambda: time.monotonic() > told.received + 2.2, timeout=5)
+    hear(session)
+    pass_over(told.received)
     go_on(amux)
     until(lambda: "done" in session.log())
+    hear(session)
     report(amux, session, "custom", "the last")
     said(events, "custom")
     assert [event.body[3] for event in events.named("AttentionChanged")] == ["turn", "custom"]

@@ -29,7 +29,6 @@ from amuxd.supervisor import now
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
 BRIEF = Agent("brief", ("sleep", "1000"), resume=("sleep", "1000"), park_after=0.05)
 SOON_IDLE = 0.4
-PAST_ITS_TIME = 0.2
 SOON = Agent("soon", ("sleep", "1000"), resume=("sleep", "1000"), park_after=SOON_IDLE)
 STAYING = Agent("staying", ("cat",), resume=("cat",), on_exit=OnExit.STAY)
 
@@ -242,12 +241,19 @@ def test_none_is_parked_while_the_configuration_is_wrong(tmp_path: Path) -> None
         agents, wrong = {"brief": BRIEF}, "config.toml: there is no section [agnets]"
         world.runs.configure(Settings(stop_grace=5, agents=agents, error=wrong))
         entry = await world.start(BRIEF)
-        await asyncio.sleep(PAST_ITS_TIME)
-        assert not entry.parked
+
+        async def by_right(other: World) -> None:
+            # Its time comes later.
+            parked = await other.start(BRIEF)
+            await other.until(lambda: parked.parked)
+
+        await in_world(tmp_path / "right", by_right)
+        async with entry.operation:
+            assert not entry.parked
         world.runs.configure(Settings(stop_grace=5, agents=agents))
         await world.until(lambda: entry.parked)
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(in_world(tmp_path / "wrong", story))
 
 
 def test_one_timer_for_all(tmp_path: Path) -> None:

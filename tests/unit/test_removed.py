@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from standin_host import World, in_world
@@ -76,6 +77,18 @@ async def removed(world: World, entry: Entry) -> None:
     await world.supervisor.forget(entry)
 
 
+class Turns(asyncio.Lock):
+    """Who changes a session does it in turn, and this tells how many have come to do so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.come = 0
+
+    async def acquire(self) -> Literal[True]:
+        self.come += 1
+        return await super().acquire()
+
+
 @pytest.mark.parametrize("change", [explained, amended, moved, attended, certified, removed])
 def test_a_change_that_waits_for_the_removal_finds_nothing_to_change(
     tmp_path: Path, change: Callable[[World, Entry], Awaitable[None]]
@@ -92,10 +105,11 @@ def test_a_change_that_waits_for_the_removal_finds_nothing_to_change(
             assert go_on.wait(30)
 
         world.store.remove = slowly  # type: ignore[method-assign]
+        entry.writing = turns = Turns()
         removing = asyncio.create_task(world.runs.remove(entry, force=False))
         assert await asyncio.to_thread(begun.wait, 10)
         late = asyncio.create_task(change(world, entry))  # type: ignore[arg-type]
-        await asyncio.sleep(0.05)
+        await world.until(lambda: turns.come == 2)
         go_on.set()
         async with asyncio.timeout(20):
             await asyncio.gather(removing, late)
@@ -117,10 +131,11 @@ def test_a_removal_waits_for_the_change_that_is_under_way(tmp_path: Path) -> Non
             change(*arguments)  # type: ignore[arg-type]
 
         world.store.change = slowly  # type: ignore[method-assign]
+        entry.writing = turns = Turns()
         explaining = asyncio.create_task(explained(world, entry))
         assert await asyncio.to_thread(begun.wait, 10)
         removing = asyncio.create_task(world.runs.remove(entry, force=False))
-        await asyncio.sleep(0.05)
+        await world.until(lambda: turns.come == 2)
         assert left_on_disk(world.store) == [entry.id]
         go_on.set()
         await asyncio.gather(explaining, removing)

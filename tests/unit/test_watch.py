@@ -27,8 +27,9 @@ def test_a_quiet_log_that_is_rotated_late_is_watched_on(
 
         async def quiet_at(size: int) -> None:
             assert await asyncio.wait_for(sizes.get(), 20) == size
-            while watching._busy:  # noqa: ASYNC110
-                await asyncio.sleep(watch.BEAT)
+            async with asyncio.timeout(20):
+                while watching._busy:  # noqa: ASYNC110
+                    await asyncio.sleep(watch.BEAT)
 
         watching.log("a", log, lambda at, hash: sizes.put_nowait(log.stat().st_size))
         await quiet_at(4)
