@@ -247,6 +247,7 @@ class Homes:
         if shell is None:
             return False
         self._open_shells[entry.id] = shell
+        entry.shell_open = True
         self._watch.process(shell, partial(self._shell_ended, entry))
         self._supervisor.changed(entry, "ShellOpen")
         return True
@@ -261,6 +262,7 @@ class Homes:
 
     def let_go_of_shell(self, entry: Entry) -> None:
         if (shell := self._open_shells.pop(entry.id, None)) is not None:
+            entry.shell_open = False
             self._watch.forget_process(shell)
             os.close(shell)
             self._supervisor.changed(entry, "ShellOpen")
