@@ -163,14 +163,14 @@ class Aftermath:
             await _tried(entry, homes.drain(entry))
         await homes.look_what_was_said(entry)
         await homes.count_attached(entry)
-        entry.keeps_terminal = entry.attached > 0 or entry in homes.shells
+        entry.keeps_terminal = entry.attached > 0 or entry.shell_open
         homes.leave(entry)
         await self._keep_activity(entry)
         if keeps_shell:
             await _tried(entry, homes.drain_command(entry))
         if not entry.keeps_terminal:
             await homes.tear_down(entry)
-        elif entry not in homes.shells:
+        elif not entry.shell_open:
             shown = f"Process {entry.state.reason}. Click or press R to restart."
             await _tried(entry, self._host.show_end(entry.id, shown))
         await self._supervisor.certify(entry)

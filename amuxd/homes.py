@@ -206,4 +206,4 @@ class Homes:
 
     def _keeps_in_vain(self, entry: Entry) -> bool:
         """Nobody looks at the terminal that was kept for who did."""
-        return entry.keeps_terminal and not entry.attached and entry not in self.shells
+        return entry.keeps_terminal and not entry.attached and not entry.shell_open

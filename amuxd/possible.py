@@ -6,6 +6,8 @@ from amuxd.registry import Entry
 from amuxd.states import Liveness, State
 
 _OFFERED = ("stop", "restart", "resume", "archive", "rm")
+# What would end whatever lives on when a run is over, without a word of it.
+_ENDING = ("archive", "rm")
 _TARGETS = {
     "start": State.STARTING,
     "stop": State.STOPPING,
@@ -46,7 +48,7 @@ def not_resumable(entry: Entry, why: str) -> NotResumable:
 def _is_granted(entry: Entry, verb: str, granted: list[str]) -> bool:
     if verb == "resume" and entry.parked:
         return True
-    if verb == "stop" and entry.may_live:
+    if verb == "stop" and (entry.may_live or entry.shell_open):
         # There is something to stop, and what is in the way of that is told apart.
         return True
     # Why its conversation cannot go on is told apart.
@@ -60,6 +62,11 @@ def _obstacle(entry: Entry, verb: str) -> AmuxError | None:
         return InvalidTransition(f"{name}: {verb} is not possible: {entry.why_no_agent}")
     if verb == "resume" and entry.why_not_resumable:
         return NotResumable(entry.why_not_resumable)
+    if entry.shell_open and verb in _ENDING:
+        besides = ", and a forced removal as well" if verb == "rm" else ""
+        return InvalidTransition(
+            f"a shell is open in {name}, {verb} is not possible; amux stop {entry.id} closes it{besides}"
+        )
     if entry.may_live:
         why = f" ({entry.why_in_vain})" if entry.why_in_vain else ""
         how = "is alive" if entry.session_alive is Liveness.ALIVE else f"could not be looked at{why}"

@@ -43,6 +43,8 @@ class Entry:
     home: Home | None = None
     attached: int = 0
     keeps_terminal: bool = False
+    # Its run is over, and the shell that its command ran in lives on.
+    shell_open: bool = False
     looked_in_vain: bool = False
     why_in_vain: str = ""
     # The conversation that the last look found lost, and why.

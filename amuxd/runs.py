@@ -17,7 +17,7 @@ from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import NOT_PARKED, Parking
 from amuxd.parting import Parting
-from amuxd.possible import impossible, not_resumable, possible, refusal
+from amuxd.possible import impossible, not_resumable, refusal
 from amuxd.records import Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, State, decide
@@ -232,17 +232,20 @@ class Runs:
 
     async def _stop(self, entry: Entry, grace: float | None) -> None:
         async with self._operation(entry):
-            if entry.session.shell and entry.state.state in ENDED and entry.home is not None:
-                await self.aftermath.settled(entry)
-            if entry in self.homes.shells:
+            await self._until_shell_is_clear(entry)
+            if entry.shell_open:
                 # Its run is over: what is left to stop is the shell that stayed open.
-                await self.aftermath.settled(entry)
                 await self.homes.surely_tear_down(entry)
                 return
             if entry.may_live and (error := refusal(entry, "stop")):
                 raise Busy(f"{error}{self._way_past(entry)}")
             await self._request_stop(entry, self.grace_of(entry) if grace is None else grace)
             await self.bring_down(entry)
+
+    async def _until_shell_is_clear(self, entry: Entry) -> None:
+        """Of one whose command has just ended it is not known yet whether its shell stays open."""
+        if entry.session.shell and entry.state.state in ENDED:
+            await self.aftermath.settled(entry)
 
     async def _request_stop(self, entry: Entry, grace: float) -> None:
         stop_by = int((time.monotonic() + grace) * 1e6)
@@ -348,6 +351,7 @@ class Runs:
         async with self._operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
+            await self._until_shell_is_clear(entry)
             _refuse(entry, "archive")
             await self._leave_nothing(entry)
             await self.supervisor.request(entry, states.ArchiveRequested(), "archive", USER)
@@ -364,6 +368,7 @@ class Runs:
                     )
                 await self._end(entry)
             elif not force:
+                await self._until_shell_is_clear(entry)
                 _refuse(entry, "rm")
             await self.discard(entry)
 
@@ -409,12 +414,6 @@ class Runs:
             # It may have left its unit.
             await self._end_the_rest(entry, None)
             await self.aftermath.settled(entry)
-
-    def possible(self, entry: Entry) -> list[str]:
-        """What would be granted now, by the verbs of the command line."""
-        ways = possible(entry)
-        # An open shell is what is left to stop of a run that is over.
-        return ["stop", *ways] if entry in self.homes.shells else ways
 
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""

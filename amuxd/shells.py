@@ -18,9 +18,6 @@ class OpenShells:
         self._ended = ended
         self._held: dict[str, int] = {}
 
-    def __contains__(self, entry: Entry) -> bool:
-        return entry.id in self._held
-
     def keep(self, entry: Entry) -> bool:
         """Until it ends by itself or the user ends it; False: there is none."""
         state = entry.state
@@ -34,6 +31,7 @@ class OpenShells:
         if shell is None:
             return False
         self._held[entry.id] = shell
+        entry.shell_open = True
         self._watch.process(shell, partial(self._shell_ended, entry))
         self._supervisor.changed(entry, "ShellOpen")
         return True
@@ -44,6 +42,7 @@ class OpenShells:
 
     def let_go(self, entry: Entry) -> None:
         if (shell := self._held.pop(entry.id, None)) is not None:
+            entry.shell_open = False
             self._watch.forget_process(shell)
             os.close(shell)
             self._supervisor.changed(entry, "ShellOpen")

@@ -18,6 +18,7 @@ from amuxd.bus.workspaces import path_of as path_of_workspace
 from amuxd.cleaning import clean
 from amuxd.errors import AmuxError, InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
 from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
+from amuxd.possible import possible
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
@@ -465,7 +466,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Parked": lambda _, e: e.parked,
     "ParkedUSec": lambda _, e: e.state.parked_at if e.parked else 0,
     "Resumable": lambda _, e: e.resumable,
-    "Possible": lambda r, e: r.possible(e),
+    "Possible": lambda _, e: possible(e),
     "WhyNotResumable": lambda _, e: e.why_not_resumable or e.lost,
     "IdleAfterUSec": lambda r, e: int(r.settings.idle_after_of(e.agent) * 1e6),
     "SessionAlive": lambda _, e: e.session_alive.value,
@@ -474,7 +475,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Attention": lambda _, e: e.state.attention,
     "AttentionMessage": lambda _, e: e.state.attention_message,
     "LastActivityHash": lambda _, e: e.activity_hash,
-    "ShellOpen": lambda r, e: e in r.homes.shells,
+    "ShellOpen": lambda _, e: e.shell_open,
     "Frozen": lambda r, e: e.home is not None and r.host.is_frozen(e.home),
     "LastActivityUSec": lambda _, e: e.activity_at,
     "LastCheckedUSec": lambda _, e: e.checked_at,

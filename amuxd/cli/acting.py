@@ -134,7 +134,12 @@ def archive(names: Sequence[str]) -> int:
 
 @click.command()
 @sessions_argument
-@click.option("-f", "--force", is_flag=True, help="Also one that is live: it is stopped first.")
+@click.option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Also one that is live, in a shell that stayed open say: it is stopped first.",
+)
 def rm(names: Sequence[str], force: bool) -> int:
     """Remove sessions and all their files, their logs too."""
     return _act(names, "removed", LONG, "Remove", "a{sv}", {"force": ("b", force)})

@@ -176,13 +176,10 @@ class Remover:
         if entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain):
             return True
         shell = entry.state.command
-        return self._has_open_shell(entry) and shell is not None and bool(processes.children(shell.pid))
-
-    def _has_open_shell(self, entry: Entry) -> bool:
-        return entry in self._runs.homes.shells
+        return entry.shell_open and shell is not None and bool(processes.children(shell.pid))
 
     def _can_be_ended(self, entry: Entry) -> bool:
-        return entry.state.state in _CAN_BE_ENDED or self._has_open_shell(entry)
+        return entry.state.state in _CAN_BE_ENDED or entry.shell_open
 
     async def _end(self, entry: Entry) -> None:
         if self._can_be_ended(entry):
@@ -191,16 +188,13 @@ class Remover:
             raise self._cannot_be_ended(entry)
 
     def _cannot_be_ended(self, entry: Entry) -> InvalidTransition:
-        return InvalidTransition(f"{entry.session.name} is {self._stand(entry)}: it cannot be ended now")
+        return InvalidTransition(f"{entry.session.name} is {_stand(entry)}: it cannot be ended now")
 
     def _what_stops(self, live: list[Entry]) -> list[str]:
-        return [f"what {entry.session.name} does ({self._stand(entry)}): it is stopped" for entry in live]
+        return [f"what {entry.session.name} does ({_stand(entry)}): it is stopped" for entry in live]
 
     def _named(self, entries: list[Entry]) -> str:
-        return ", ".join(f"{entry.session.name} ({self._stand(entry)})" for entry in entries)
-
-    def _stand(self, entry: Entry) -> str:
-        return f"{entry.state.state}{', with a shell at work' if self._has_open_shell(entry) else ''}"
+        return ", ".join(f"{entry.session.name} ({_stand(entry)})" for entry in entries)
 
     async def recover(self) -> None:
         """amuxd ended while it removed some: these are where they were, or deleted."""
@@ -268,3 +262,7 @@ def _common_directory(repository: str) -> Path:
     except InvalidArgument:
         # Whoever looks into it next says what is wrong with it.
         return Path(repository)
+
+
+def _stand(entry: Entry) -> str:
+    return f"{entry.state.state}{', with a shell at work' if entry.shell_open else ''}"

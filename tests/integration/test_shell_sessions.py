@@ -43,7 +43,8 @@ def test_the_shell_stays_open_after_its_command(amux: Amux, shell: str) -> None:
     assert (session.get("ExitCode"), session.get("Reason")) == (0, "exited with code 0")
     assert "completed (shell open)" in amux.cli("ls").stdout
     assert (
-        f"amux attach|send|stop|logs|restart|archive|rm {session.id}" in amux.cli("show", session.id).stdout
+        f"Next:        amux attach|send|stop|logs|restart {session.id}\n"
+        in amux.cli("show", session.id).stdout
     )
     session.send("echo typed-$USER")
     shown_by(session, "typed-root")
@@ -142,7 +143,37 @@ def test_restart_takes_the_open_shell_along(amux: Amux) -> None:
     assert session.get("Run") == 2
     assert session.certificate(1)["exit_code"] == 1
     until(lambda: has_home(session))
-    session.remove()
+    session.remove(force=True)
+    assert amux.machine.systemctl("list-units", "--no-legend", "amux-*.service") == ""
+
+
+@pytest.mark.parametrize("verb", ["rm", "archive"])
+def test_an_open_shell_and_what_runs_in_it_is_not_put_away(amux: Amux, verb: str) -> None:
+    session = in_shell(amux, "false")
+    session.wait_state("failed")
+    until(lambda: has_home(session))
+    session.send("sleep 4242")
+    until(lambda: ["sleep", "4242"] in amux.machine.command_lines().values())
+    refused = amux.cli(verb, session.id, check=False)
+    way = f"amux stop {session.id} closes it"
+    besides = ", and a forced removal as well" if verb == "rm" else ""
+    assert refused.returncode == 4
+    assert refused.stderr == (
+        f"amux: a shell is open in {session.get('Name')}, {verb} is not possible; {way}{besides}\n"
+    )
+    assert session.get("ShellOpen")
+    assert ["sleep", "4242"] in amux.machine.command_lines().values()
+    amux.cli("stop", session.id)
+    assert amux.cli(verb, session.id).returncode == 0
+
+
+def test_an_open_shell_goes_with_a_session_that_is_removed_by_force(amux: Amux) -> None:
+    session = in_shell(amux, "true")
+    session.wait_state("completed")
+    # Before it is told that the shell stays open, perhaps.
+    assert amux.cli("rm", session.id, check=False).returncode == 4
+    amux.cli("rm", "-f", session.id)
+    assert session.id not in amux.sessions()
     assert amux.machine.systemctl("list-units", "--no-legend", "amux-*.service") == ""
 
 

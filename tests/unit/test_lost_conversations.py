@@ -13,6 +13,7 @@ from test_surroundings import KEEPER
 from amuxd import conversations, learning
 from amuxd.errors import NotResumable
 from amuxd.hosts import LaunchRefused
+from amuxd.possible import possible
 from amuxd.registry import Entry
 from amuxd.states import State
 from amuxd.store import Known
@@ -49,7 +50,7 @@ def test_a_conversation_that_follows_a_lost_one_is_not_lost(tmp_path: Path) -> N
         (tmp_path / entry.state.conversation_id).write_text("something else\n")
         await world.runs.stop(entry, 1)
         assert entry.resumable
-        assert "resume" in world.runs.possible(entry)
+        assert "resume" in possible(entry)
 
     with_kept_conversation(tmp_path, story)
 

@@ -41,7 +41,7 @@ def test_it_can_be_stopped_from_the_moment_at_which_the_end_is_told(
         await world.until(lambda: stopping)
         await stopping[0]
         assert torn_down == [entry.id]
-        assert entry not in world.runs.homes.shells
+        assert not entry.shell_open
 
     asyncio.run(in_world(tmp_path, story))
 
@@ -54,14 +54,14 @@ def test_one_that_cannot_be_ended_stays_open(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=0))
         status.with_suffix(".new").write_text("0\n")
         status.with_suffix(".new").rename(status)
-        await world.until(lambda: entry in world.runs.homes.shells)
+        await world.until(lambda: entry.shell_open)
         world.host.failing["tear_down"] = StopRefused("its unit does not end (timeout)")
         with pytest.raises(Internal, match="could not be ended: its unit does not end"):
             await world.runs.stop(entry, 5)
-        assert entry in world.runs.homes.shells
+        assert entry.shell_open
         assert entry.keeps_terminal
         world.host.failing.clear()
         await world.runs.stop(entry, 5)
-        assert entry not in world.runs.homes.shells
+        assert not entry.shell_open
 
     asyncio.run(in_world(tmp_path, story))

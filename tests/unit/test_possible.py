@@ -14,7 +14,7 @@ from amuxd.agents import Agent
 from amuxd.errors import AmuxError
 from amuxd.possible import possible
 from amuxd.registry import Entry
-from amuxd.states import Liveness, State
+from amuxd.states import End, Liveness, State
 
 AGENT = Agent("agent", ("sleep", "1000"), resume=("sleep", "2000"))
 ASKS_WHICH = Agent("asks", ("sleep", "1000"), resume=("sleep", "{conversation}"))
@@ -73,6 +73,16 @@ async def completed(world: World) -> Entry:
     return entry
 
 
+async def with_an_open_shell(world: World) -> Entry:
+    entry = await world.create(None, "sleep", "1000", shell=True)
+    await world.runs.start(entry)
+    world.host.end_in_shell = lambda *_: End(code=0)  # type: ignore[method-assign]
+    world.runs.aftermath.look_for_end_in_shell(entry)
+    await world.until(lambda: entry.shell_open)
+    assert entry.state.state is State.COMPLETED
+    return entry
+
+
 async def suspended(world: World) -> Entry:
     entry = await running(world)
     await world.runs.suspend("amuxd was stopped")
@@ -109,6 +119,7 @@ BROUGHT: dict[Bring, set[str]] = {
     of_a_profile_that_may_be_back: {"archive", "rm"},
     without_conversation: {"restart", "archive", "rm"},
     completed: {"restart", "archive", "rm"},
+    with_an_open_shell: {"stop", "restart"},
     suspended: {"restart", "resume", "archive", "rm"},
     looked_at_in_vain: set(),
 }
