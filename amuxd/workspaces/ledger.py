@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from amuxd import files, paths, processes
@@ -50,8 +51,8 @@ class Ledger:
         self._allowed = paths.ensure_private(root) / "allowed.json"
         self._store = store
         self.set_aside = store.set_aside
-        # What is known of a session whose files are gone or, for the reason that is given, not readable.
-        self.seen_of: Callable[[str, str], RunState | None] = _not_seen
+        # What is known of a session, of which this is on disk or, for the reason that is given, not readable.
+        self.seen_of: Callable[[str, RunState | None, str], RunState | None] = _as_on_disk
         self._boot_id = boot_id
         self._me = processes.identify(os.getpid())
         self._allowed_commands: dict[str, list[str]] = {}
@@ -142,18 +143,18 @@ class Ledger:
             files.replace(self._path(after.id), to_text(after))
 
     def _facts(self) -> slots.Facts:
-        return slots.Facts(self._state_of, _exists, self._boot_id, self._is_taking)
+        # Each session is read once for a decision.
+        return slots.Facts(cache(self._state_of), _exists, self._boot_id, self._is_taking)
 
     def _state_of(self, session_id: str) -> RunState | None:
         path = self._store.directory(session_id) / "state.json"
         if not session_id:
             return None
-        if not path.exists():
-            return self.seen_of(session_id, "")
         try:
-            return files.read(RunState, path)
+            on_disk, why_unreadable = files.read(RunState, path) if path.exists() else None, ""
         except NotReadable as error:
-            return self.seen_of(session_id, str(error))
+            on_disk, why_unreadable = None, str(error)
+        return self.seen_of(session_id, on_disk, why_unreadable)
 
     def _is_taking(self, place: Place) -> bool:
         if place.taker == self._me:
@@ -176,10 +177,10 @@ class Ledger:
         return files.read(Allowed, self._allowed) if self._allowed.exists() else Allowed()
 
 
-def _not_seen(_: str, why_unreadable: str) -> RunState | None:
+def _as_on_disk(_: str, on_disk: RunState | None, why_unreadable: str) -> RunState | None:
     if why_unreadable:
         raise slots.NotKnown(why_unreadable)
-    return None
+    return on_disk
 
 
 def _unreadable(path: Path, why: str) -> UnreadableWorkspace:

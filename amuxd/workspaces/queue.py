@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable
 
 from amuxd.errors import AmuxError, WorkspaceBusy
 from amuxd.files import StoreError
+from amuxd.records import Workspace
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
 from amuxd.supervisor import RETRY_PAUSE
 from amuxd.workspaces.registry import Workspaces
-from amuxd.workspaces.slots import next_in
+from amuxd.workspaces.slots import free
 
 SWEEP = 60.0
 
@@ -71,36 +73,35 @@ class Queue:
         if self._workspaces.of(entry):
             self._supervisor.spawn(self.advance(entry.session.workspace_id))
 
-    async def _is_first_to_see_it_open(self, workspace_id: str) -> bool:
-        """One waits for all: a removal that cannot be put back may keep it closed for days."""
-        if workspace_id in self._waiting:
-            return False
-        self._waiting.add(workspace_id)
-        try:
-            await self._workspaces.until_open(workspace_id)
-        finally:
-            self._waiting.discard(workspace_id)
-        return True
-
     async def advance(self, workspace_id: str) -> None:
         """Takes back what is free, and starts those who are next, in their order."""
-        while True:
-            if not await self._is_first_to_see_it_open(workspace_id):
-                return
+        # One waits for all: a removal that cannot be put back may keep it closed for days.
+        while workspace_id not in self._waiting:
+            await self._wait(workspace_id, self._workspaces.until_open(workspace_id))
             try:
                 workspace = await self._workspaces.tidy(workspace_id)
-                for place in next_in(workspace):
-                    entry = self._supervisor.registry.get(place.session_id)
-                    if entry is not None and entry.id not in self._starting:
-                        self._starting.add(entry.id)
-                        self._supervisor.spawn(self._start(entry))
-                await self._workspaces.tell_positions(workspace_id)
-                return
             except StoreError as error:
                 if self._workspaces.get(workspace_id) is None:
                     return
                 logger.error("the queue of workspace %s stands still: %s", workspace_id, error)
-                await asyncio.sleep(RETRY_PAUSE)
+                await self._wait(workspace_id, asyncio.sleep(RETRY_PAUSE))
+                continue
+            self._begin_next(workspace)
+            await self._workspaces.tell_positions(workspace_id)
+            return
+
+    async def _wait(self, workspace_id: str, event: Awaitable[None]) -> None:
+        self._waiting.add(workspace_id)
+        try:
+            await event
+        finally:
+            self._waiting.discard(workspace_id)
+
+    def _begin_next(self, workspace: Workspace) -> None:
+        for entry in self._workspaces.waiting_in(workspace.id)[: free(workspace)]:
+            if entry.id not in self._starting:
+                self._starting.add(entry.id)
+                self._supervisor.spawn(self._start(entry))
 
     async def _start(self, entry: Entry) -> None:
         try:

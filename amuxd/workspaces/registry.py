@@ -22,7 +22,7 @@ from amuxd.files import StoreError
 from amuxd.records import Place, RunState, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
-from amuxd.supervisor import Supervisor
+from amuxd.supervisor import RETRY_PAUSE, Supervisor
 from amuxd.workspaces import slots
 from amuxd.workspaces.directories import Identity, Presence, look_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
@@ -61,6 +61,7 @@ class Workspaces:
         self._directories_promised: dict[str, str] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._telling: dict[str, asyncio.Lock] = {}
+        self._to_be_told: set[str] = set()
         self._closed: dict[str, Closing] = {}
         self._closings = 0
         self._listeners: list[WorkspaceListener] = []
@@ -107,8 +108,11 @@ class Workspaces:
         return [e for e in self.supervisor.registry if e.session.workspace_id == workspace_id]
 
     def waiting_in(self, workspace_id: str) -> list[Entry]:
-        waiting = {place.session_id for place in self._known[workspace_id].queue}
-        return [entry for entry in self.sessions_in(workspace_id) if entry.id in waiting]
+        """In their order. Who cannot be read keeps its place, and holds up none of the others."""
+        workspace = self._known.get(workspace_id)
+        queue = workspace.queue if workspace else []
+        entries = (self.supervisor.registry.get(place.session_id) for place in queue)
+        return [entry for entry in entries if entry is not None]
 
     def find_readable(self, word: str) -> Workspace:
         found = self.find(word)
@@ -334,21 +338,23 @@ class Workspaces:
                     self.supervisor.spawn(self._take_back(workspace.id))
                     raise
         if isinstance(outcome, Queued):
+            # Who asked for it reads there what has come of it.
             await self.tell_positions(workspace_id)
         elif outcome.workspace.queue:
             # One has left the queue, perhaps; its start waits for no telling of that.
             self.supervisor.spawn(self.tell_positions(workspace_id))
 
-    def _seen_of(self, session_id: str, why_unreadable: str) -> RunState | None:
-        """It may work on in its slot all the same."""
+    def _seen_of(self, session_id: str, on_disk: RunState | None, why_unreadable: str) -> RunState | None:
+        """One that cannot be read, or could not when amuxd began, may work on in its slot all the same."""
         registry = self.supervisor.registry
+        if unread := registry.not_readable.get(session_id):
+            raise slots.NotKnown(unread.why, may_live=unread.host_alive is not Liveness.DEAD)
+        if on_disk is not None:
+            return on_disk
         if entry := registry.get(session_id):
             return entry.state
-        unread = registry.not_readable.get(session_id)
-        if unread is None and not why_unreadable:
-            return None
-        if unread is None or unread.host_alive is not Liveness.DEAD:
-            raise slots.NotKnown(why_unreadable or session_id)
+        if why_unreadable:
+            raise slots.NotKnown(why_unreadable)
         return None
 
     async def _take_back(self, workspace_id: str) -> None:
@@ -362,14 +368,27 @@ class Workspaces:
         return workspace
 
     async def tell_positions(self, workspace_id: str) -> None:
+        """Each has its place whether it can be told or not; where the disk refuses, it is told later."""
         # One teller at a time, each with the queue as it is by then: the last word is the latest.
         async with self._telling.setdefault(workspace_id, asyncio.Lock()):
             if (workspace := self._known.get(workspace_id)) is None:
                 return
-            for number, place in enumerate(workspace.queue, 1):
-                if entry := self.supervisor.registry.get(place.session_id):
-                    reason = f"{slots.WAITING} {workspace.name} ({ordinal(number)})"
+            refused = False
+            for number, entry in enumerate(self.waiting_in(workspace_id), 1):
+                reason = f"{slots.WAITING} {workspace.name} ({ordinal(number)})"
+                try:
                     await self.supervisor.explain(entry, State.CREATED, reason)
+                except StoreError as error:
+                    refused = True
+                    logger.error("of %s it cannot be told what it waits for: %s", entry.session.name, error)
+        if refused and workspace_id not in self._to_be_told:
+            self._to_be_told.add(workspace_id)
+            self.supervisor.spawn(self._tell_later(workspace_id))
+
+    async def _tell_later(self, workspace_id: str) -> None:
+        await asyncio.sleep(RETRY_PAUSE)
+        self._to_be_told.discard(workspace_id)
+        await self.tell_positions(workspace_id)
 
     def _take_in(self, workspace: Workspace) -> None:
         if workspace.id in self._known and self._known[workspace.id] != workspace:

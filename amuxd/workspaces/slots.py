@@ -11,7 +11,11 @@ WAITING = "waiting for a slot in"
 
 
 class NotKnown(Exception):
-    """Nobody can say what this session does."""
+    """Nobody can read where this session stands."""
+
+    def __init__(self, why: str, may_live: bool = True) -> None:
+        super().__init__(why)
+        self.may_live = may_live
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,9 @@ def holds(place: Place, facts: Facts) -> bool:
     """A holder whose session is not live is no holder, so that no crash can leave a slot taken."""
     try:
         state = facts.state_of(place.session_id)
-    except NotKnown:
+    except NotKnown as unknown:
         # It may well run: to give its slot away would be a guess.
-        return True
+        return unknown.may_live
     if state is None or state.run > place.run:
         return False
     if state.run < place.run or state.state is State.CREATED:
@@ -71,7 +75,8 @@ def waits(place: Place, facts: Facts) -> bool:
     try:
         state = facts.state_of(place.session_id)
     except NotKnown:
-        return False
+        # Once it can be read it is its turn still.
+        return True
     if state is not None and state.run < place.run:
         # The run that is to wait is about to be created.
         return facts.is_taking(place)
@@ -101,14 +106,22 @@ def free(workspace: Workspace) -> int | None:
     return None if workspace.slots == UNLIMITED else max(0, workspace.slots - len(workspace.holders))
 
 
-def next_in(workspace: Workspace) -> list[Place]:
-    """Those that can start now, in their order."""
-    return workspace.queue[: free(workspace)]
+def _in_turn(queue: list[Place], facts: Facts) -> list[Place]:
+    """Without those that nobody can begin: they hold up none of the others."""
+    return [place for place in queue if _can_be_read(place, facts)]
 
 
-def position(workspace: Workspace, session_id: str) -> int:
+def _can_be_read(place: Place, facts: Facts) -> bool:
+    try:
+        facts.state_of(place.session_id)
+    except NotKnown:
+        return False
+    return True
+
+
+def position(queue: list[Place], session_id: str) -> int:
     """From 1; 0 for a session that does not wait."""
-    waiting = [place.session_id for place in workspace.queue]
+    waiting = [place.session_id for place in queue]
     return waiting.index(session_id) + 1 if session_id in waiting else 0
 
 
@@ -118,17 +131,18 @@ def take(workspace: Workspace, place: Place, may_wait: bool, facts: Facts) -> Ou
     others = replace(
         present, holders=[held for held in present.holders if held.session_id != place.session_id]
     )
-    at = position(others, place.session_id)
-    ahead = others.queue[: at - 1] if at else others.queue
+    waiting = _in_turn(others.queue, facts)
+    at = position(waiting, place.session_id)
+    ahead = waiting[: at - 1] if at else waiting
     left = free(others)
     if left is None or len(ahead) < left:
-        queue = [waiting for waiting in others.queue if waiting.session_id != place.session_id]
+        queue = [other for other in others.queue if other.session_id != place.session_id]
         taken = replace(place, waited=at > 0)
         return Taken(replace(others, holders=[*others.holders, taken], queue=queue))
     if at:
         return Queued(present, at)
     if may_wait:
-        return Queued(replace(present, queue=[*present.queue, place]), len(present.queue) + 1)
+        return Queued(replace(present, queue=[*present.queue, place]), len(waiting) + 1)
     return Busy(others.holders, ahead)
 
 

@@ -106,3 +106,13 @@ def on_small_disk(machine: Machine, kind: str) -> Iterator[tuple[Amux, Disk]]:
             disk.allow()
         # With its directory the mount goes as well.
         amux.close()
+
+
+@contextmanager
+def read_only(amux: Amux, directory: Path) -> Iterator[None]:
+    amux.machine.run(["mount", "--bind", directory, directory])
+    try:
+        amux.machine.run(["mount", "-o", "remount,bind,ro", directory])
+        yield
+    finally:
+        amux.machine.run(["umount", directory])

@@ -20,7 +20,7 @@ from amuxd.records import HistoryEntry, RunState, Session, Workspace
 from amuxd.states import LIVE, State
 from amuxd.store import Store
 from amuxd.workspaces.ledger import Ledger
-from amuxd.workspaces.slots import Queued, Taken, next_in
+from amuxd.workspaces.slots import Queued, Taken, free
 
 RACERS = 20
 SLOTS = 2
@@ -162,7 +162,7 @@ def one_round(track: Track, chance: random.Random, number: int) -> None:
     present = track.ledger.tidy("ws0001")
     assert not present.holders
     waiting = [place.session_id for place in present.queue]
-    heads = [place.session_id for place in next_in(present)]
+    heads = waiting[: free(present)]
     assert heads == waiting[:SLOTS]
     starters = [racer for racer in track.racers if racer.id in heads or racer.id not in waiting]
     chance.shuffle(starters)

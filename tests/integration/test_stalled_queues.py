@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from agent_fixtures import state_file
 from harness.bus import CallFailed
-from harness.client import Session
+from harness.client import BUS_NAME, Session
 from harness.daemon import Amux
+from harness.small_disks import read_only
 from harness.waiting import until
 
+WORKSPACE = "org.amux.Amux1.Workspace"
 AGENT = '[agents.mine]\nstart = ["sleep", "1000"]\n'
 
 
@@ -69,3 +71,64 @@ def test_an_agent_starts_once_its_profile_can_be_read(amux: Amux) -> None:
     assert behind.state == "created"
     agent.stop()
     assert behind.wait_state("completed") == "completed"
+
+
+@pytest.mark.usefixtures("here")
+def test_one_that_cannot_be_read_keeps_its_place_and_holds_up_nobody(amux: Amux) -> None:
+    holder = run_in(amux, "sleep", "1000")
+    first, second, third = (run_in(amux, "sleep", "1000", queue=True) for _ in range(3))
+    amux.stop()
+    file = state_file(amux, first)
+    text = file.read_text()
+    file.write_text(text.replace('"schema":1', '"schema":99'))
+    amux.start()
+    until(lambda: third.get("Reason") == "waiting for a slot in here (2nd)")
+    assert second.get("Reason") == "waiting for a slot in here (1st)"
+    holder.wait_state("running")
+    with pytest.raises(CallFailed, match=rf"waiting before you: sleep-3 \({second.id}\), sleep-4"):
+        run_in(amux, "true")
+    # Also where its file is whole again, and amuxd does not know that yet.
+    file.write_text(text)
+    holder.stop()
+    assert second.wait_state("running") == "running"
+    assert third.state == "created"
+    assert first.get("State") == "unknown"
+    amux.restart()
+    until(lambda: first.get("Reason") == "waiting for a slot in here (1st)")
+    until(lambda: third.get("Reason") == "waiting for a slot in here (2nd)")
+    second.wait_state("running")
+    second.stop()
+    assert first.wait_state("running") == "running"
+    assert third.state == "created"
+
+
+@pytest.mark.usefixtures("here")
+def test_one_that_could_not_be_read_and_is_removed_has_no_place(amux: Amux) -> None:
+    run_in(amux, "sleep", "1000")
+    first, second = (run_in(amux, "sleep", "1000", queue=True) for _ in range(2))
+    amux.stop()
+    state_file(amux, first).write_text("{")
+    amux.start()
+    queue = amux.bus.proxy(BUS_NAME, amux.manager.call("GetWorkspace", "s", "here"), WORKSPACE)
+    assert queue.get("Queue") == [first.id, second.id]
+    amux.cli("rm", "-f", first.id)
+    second.remove()
+    until(lambda: queue.get("Queue") == [])
+
+
+@pytest.mark.usefixtures("here")
+def test_a_place_that_cannot_be_told_to_its_session_holds_all_the_same(amux: Amux) -> None:
+    holder = run_in(amux, "sleep", "1000")
+    session = run_in(amux, "sleep", "1000", queue=True, start=False)
+    behind = run_in(amux, "sleep", "1000", queue=True, start=False)
+    with read_only(amux, amux.state / "sessions" / session.id):
+        session.call("Start")
+        assert (session.state, session.get("Reason")) == ("created", "created")
+        behind.call("Start")
+        assert behind.get("Reason") == "waiting for a slot in here (2nd)"
+        logged = f"of {session.get('Name')} it cannot be told what it waits for"
+        until(lambda: any(logged in line["MESSAGE"] for line in amux.journal()))
+    until(lambda: session.get("Reason") == "waiting for a slot in here (1st)")
+    holder.stop()
+    assert session.wait_state("running") == "running"
+    assert behind.state == "created"

@@ -5,13 +5,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from harness.client import Client
 from harness.daemon import Amux, Embedded
 from harness.machine import REPOSITORY
+from harness.small_disks import read_only
 from harness.waiting import until
 
 from amuxd.daemon import OTHER_DAEMON_DEADLINE
@@ -106,16 +106,6 @@ def test_what_is_tried_again_is_waited_for_and_then_told(amux: Amux, broken: Cal
     told, hint = refused.stderr.splitlines()
     assert told == f"amux: amuxd does not start (waited 10 s); it last said: {SAID}"
     assert hint.strip() == "journalctl --user -u amuxd"
-
-
-@contextmanager
-def read_only(amux: Amux, directory: Path) -> Iterator[None]:
-    amux.machine.run(["mount", "--bind", directory, directory])
-    try:
-        amux.machine.run(["mount", "-o", "remount,bind,ro", directory])
-        yield
-    finally:
-        amux.machine.run(["umount", directory])
 
 
 def test_where_nothing_can_be_kept_amuxd_says_so_at_once_and_comes_back(amux: Amux) -> None:

@@ -85,13 +85,39 @@ def test_an_earlier_run_and_a_removed_session_hold_nothing() -> None:
     assert not slots.waits(a_place(), facts(None))
 
 
-def test_one_that_cannot_be_read_keeps_its_slot_and_loses_its_place_in_the_queue() -> None:
-    def unreadable(_: str) -> RunState | None:
-        raise NotKnown
+def without(known: Facts, *unreadable: str, may_live: bool = True) -> Facts:
+    def state_of(session_id: str) -> RunState | None:
+        if session_id in unreadable:
+            raise NotKnown("it is not JSON", may_live)
+        return known.state_of(session_id)
 
-    unknown = replace(facts(None), state_of=unreadable)
-    assert slots.holds(a_place(), unknown)
-    assert not slots.waits(a_place(), unknown)
+    return replace(known, state_of=state_of)
+
+
+def test_one_that_cannot_be_read_keeps_its_place_and_its_slot_while_it_may_live() -> None:
+    for may_live in (True, False):
+        unknown = without(facts(None), "s", may_live=may_live)
+        assert slots.holds(a_place(), unknown) == may_live
+        assert slots.waits(a_place(), unknown)
+
+
+def test_one_that_cannot_be_read_holds_up_nobody_and_is_next_once_it_can_be() -> None:
+    created = facts({name: a_state(State.CREATED) for name in "abcd"})
+    queue = [a_place(name) for name in "abc"]
+    workspace = a_workspace(1, [a_place("h")], queue)
+    held = without(created, "a", "h")
+    assert slots.tidied(workspace, held) == workspace
+    assert slots.take(workspace, a_place("b"), False, held) == Queued(workspace, 1)
+    assert slots.take(workspace, a_place("c"), False, held) == Queued(workspace, 2)
+    last = slots.take(workspace, a_place("d"), True, held)
+    assert last == Queued(replace(workspace, queue=[*queue, a_place("d")]), 3)
+    assert slots.take(workspace, a_place("d"), False, held) == Busy([a_place("h")], queue[1:])
+    free = replace(workspace, holders=[])
+    begun = slots.take(free, a_place("b"), False, without(created, "a"))
+    assert isinstance(begun, Taken)
+    assert begun.workspace.queue == [queue[0], queue[2]]
+    assert slots.take(free, a_place("b"), False, created) == Queued(free, 2)
+    assert isinstance(slots.take(free, a_place("a"), False, created), Taken)
 
 
 def test_one_that_is_to_wait_in_its_next_run_waits_while_that_is_created() -> None:
@@ -130,7 +156,7 @@ def test_as_many_as_anybody_wants() -> None:
     outcome = slots.take(crowd, a_place(), False, facts(states))
     assert isinstance(outcome, Taken)
     assert len(outcome.workspace.holders) == 51
-    assert slots.next_in(replace(crowd, queue=[a_place()])) == [a_place()]
+    assert slots.free(crowd) is None
 
 
 @given(
@@ -168,14 +194,14 @@ def test_never_more_than_the_slots_and_always_in_order(number: int, steps: list[
         elif step == "end" and state is not None and state.state is State.RUNNING:
             states[who] = a_state(State.COMPLETED)
             workspace = slots.tidied(workspace, known)
-            for place in slots.next_in(workspace):
+            for place in workspace.queue[: slots.free(workspace)]:
                 assert place.session_id == arrived[0]
                 try_to_start(place.session_id, False)
         elif step == "remove":
             states[who] = None
             arrived = [name for name in arrived if name != who]
             workspace = slots.tidied(workspace, known)
-            for place in slots.next_in(workspace):
+            for place in workspace.queue[: slots.free(workspace)]:
                 try_to_start(place.session_id, False)
         live = [n for n, s in states.items() if s is not None and s.state is State.RUNNING]
         assert len(live) <= number
