@@ -176,6 +176,7 @@ class Daemon:
         queue, orphans = Queue(runs, workspaces), Orphans(runs, workspaces)
         await queue.begin()
         supervisor.listen(queue)
+        workspaces.listen(queue)
         supervisor.listen(orphans)
         server = self._export(bus, runs, unreadables, workspaces, maker, remover, queue, mode, reload)
         events = Events(runs)

@@ -79,6 +79,19 @@ class Process(Stored):
 
 
 @dataclass(frozen=True)
+class Ground(Stored):
+    """Which directory its workspace was when this process began to work there.
+
+    While the process lives no other one gets its numbers: the terminal of the run holds on to it.
+    """
+
+    command: Process
+    device: int
+    inode: int
+    mount: int
+
+
+@dataclass(frozen=True)
 class HistoryEntry(Stored):
     at: int
     run: int
@@ -109,6 +122,8 @@ class RunState(Stored):
     stop_by: int = 0
     command: Process | None = None
     server: Process | None = None
+    # An earlier amuxd carries along that of another process.
+    ground: Ground | None = None
     # How many of its processes the kernel had killed for memory, when amuxd last looked.
     memory_kills: int = 0
     not_enforced: list[str] = field(default_factory=list)

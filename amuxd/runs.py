@@ -18,7 +18,7 @@ from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import NOT_PARKED, Parking
 from amuxd.parting import Parting
 from amuxd.possible import impossible, not_resumable, refusal
-from amuxd.records import Workspace, end_of_parked
+from amuxd.records import Ground, Process, Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
 from amuxd.states import ENDED, LIVE, End, State, decide
 from amuxd.store import StoreError
@@ -45,6 +45,9 @@ class Places(Protocol):
 
     def may_wait(self, entry: Entry) -> bool:
         """Whether its run has a place in the queue, for all that is known."""
+
+    async def ground(self, entry: Entry, command: Process) -> Ground | None:
+        """What the process works in; None where it has no workspace, or nobody can tell."""
 
 
 class Runs:
@@ -138,6 +141,7 @@ class Runs:
             **NOT_PARKED,
             "command": None,
             "server": None,
+            "ground": None,
             "started_at": 0,
             "not_enforced": [],
             "resuming": fact.resume,
@@ -168,6 +172,7 @@ class Runs:
         return home, {
             "command": home.command,
             "server": home.server,
+            "ground": await self.places.ground(entry, home.command),
             "memory_kills": home.memory_kills,
             "not_enforced": home.not_enforced,
             "conversation_id": plan.conversation,

@@ -21,7 +21,6 @@ from amuxd.workspaces.telling import Teller, Told, described, not_readable
 WORKSPACE = load(WORKSPACE_INTERFACE)
 # What the bus can tell of.
 _MOST_SLOTS = 2**32 - 1
-_MOVING = ("Holders", "Queue", "Presence")
 
 
 def path_of(workspace: Workspace | UnreadableWorkspace | None) -> str:
@@ -45,7 +44,10 @@ class WorkspaceAnnouncer:
             self._server.changed(path, SESSION_INTERFACE, ("Workspace", "WorkspaceName"))
 
     def workspace_changed(self, workspace: Workspace) -> None:
-        self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, _MOVING)
+        self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, ("Holders", "Queue"))
+
+    def presence_changed(self, workspace: Workspace) -> None:
+        self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, ("Presence",))
 
 
 class Shelf:

@@ -50,7 +50,11 @@ class Presence(StrEnum):
 class Identity(NamedTuple):
     device: int
     inode: int
+    # Where it was seen: the same directory can be in more than one place.
     mount: int
+
+    def is_same(self, other: "Identity | None") -> bool:
+        return other is not None and self[:2] == other[:2]
 
 
 def identify(directory: str) -> Identity | None:
@@ -102,7 +106,7 @@ def look(directory: str, known: Identity | None) -> Presence:
         return Presence.UNKNOWN
     if not stat.S_ISDIR(status.st_mode):
         return Presence.GONE
-    if known is not None and known[:2] != (status.st_dev, status.st_ino):
+    if known is not None and (known.device, known.inode) != (status.st_dev, status.st_ino):
         # Another directory in its place: the one that the sessions work in is not there any more.
         return _not_there(directory, known)
     return Presence.PRESENT

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,17 @@ from amuxd.hosts import Alive, Ended
 from amuxd.records import Workspace, end_of_parked
 from amuxd.registry import Entry
 from amuxd.runs import Runs
-from amuxd.states import ENDED, WITHIN_A_RUN, End, Fact, State, Transition, WorkspaceDeleted, WorkspaceRemoved
+from amuxd.states import (
+    ENDED,
+    WITHIN_A_RUN,
+    End,
+    Fact,
+    Liveness,
+    State,
+    Transition,
+    WorkspaceDeleted,
+    WorkspaceRemoved,
+)
 from amuxd.supervisor import KERNEL, RETRY_PAUSE
 from amuxd.workspaces.directories import Directories, Identity, Presence
 from amuxd.workspaces.registry import Workspaces
@@ -74,7 +85,11 @@ class Orphans:
             self._cover(workspace)
 
     def changed(self, entry: Entry, *properties: str) -> None:
-        pass
+        ground = _ground_of(entry) if "SessionAlive" in properties else None
+        workspace = self._workspaces.of(entry)
+        if ground and workspace and not ground.is_same(self._identities.get(workspace.directory)):
+            # It began before the directory was watched.
+            self._suspect(workspace.directory)
 
     def attention_changed(self, entry: Entry) -> None:
         pass
@@ -95,9 +110,7 @@ class Orphans:
     def _uncover(self, workspace: Workspace) -> None:
         self._directories.forget(workspace.directory)
         self._identities.pop(workspace.directory, None)
-        if self._workspaces.get(workspace.id):
-            # What nobody looks at any more is not known.
-            self._workspaces.found(workspace, Presence.UNKNOWN)
+        self._workspaces.looked_for_by_nobody(workspace)
 
     def _suspect(self, directory: str) -> None:
         for workspace in self._workspaces:
@@ -121,14 +134,14 @@ class Orphans:
     async def _look(self, workspace: Workspace) -> None:
         directory = workspace.directory
         presence = await self._workspaces.look_while_open(workspace, self._identities.get(directory))
+        if presence is Presence.PRESENT:
+            presence = await self._look_at_grounds(workspace)
         if self._workspaces.get(workspace.id) is None:
             self._uncover(workspace)
             return
         self._workspaces.found(workspace, presence)
-        if presence is Presence.GONE:
-            for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
-                if not self._may_be_mounted_yet(entry, directory):
-                    self._supervisor.spawn(orphan(self._runs, entry, directory))
+        if presence is Presence.GONE and self._was_there(workspace):
+            self._orphan(workspace, self._workspaces.sessions_in(workspace.id))
         if presence is not Presence.UNKNOWN:
             self._reported.discard(directory)
         if presence is Presence.UNKNOWN:
@@ -136,10 +149,30 @@ class Orphans:
         elif presence is Presence.GONE or self._identities.get(directory) is None:
             await self._arm(workspace, presence)
 
-    def _may_be_mounted_yet(self, entry: Entry, directory: str) -> bool:
-        """Nobody has seen it since amuxd began, after a boot perhaps, and nothing lives that is in it."""
-        never_seen = self._identities.get(directory) is None
-        return never_seen and entry.state.state is State.SUSPENDED and not entry.may_live
+    async def _look_at_grounds(self, workspace: Workspace) -> Presence:
+        """Those that live may have begun in another directory, which went before this one was seen."""
+        seen = self._identities.get(workspace.directory)
+        sessions = self._workspaces.sessions_in(workspace.id)
+        presence = Presence.PRESENT
+        for ground in {ground for entry in sessions if (ground := _ground_of(entry))}:
+            if ground.is_same(seen):
+                continue
+            found = await self._workspaces.look_while_open(workspace, ground)
+            if found is Presence.GONE:
+                self._orphan(workspace, [entry for entry in sessions if _ground_of(entry) == ground])
+            elif found is Presence.UNKNOWN:
+                # Something is mounted over it.
+                presence = found
+        return presence
+
+    def _was_there(self, workspace: Workspace) -> bool:
+        """It was seen, or somebody lives who began in it. Else, after a boot, it may be mounted yet."""
+        live = (entry.session_alive is Liveness.ALIVE for entry in self._workspaces.sessions_in(workspace.id))
+        return self._identities.get(workspace.directory) is not None or any(live)
+
+    def _orphan(self, workspace: Workspace, entries: Iterable[Entry]) -> None:
+        for entry in filter(depends, entries):
+            self._supervisor.spawn(orphan(self._runs, entry, workspace.directory))
 
     async def _arm(self, workspace: Workspace, presence: Presence) -> None:
         directory = workspace.directory
@@ -174,6 +207,14 @@ class Orphans:
 def depends(entry: Entry) -> bool:
     """Whether it would lose its place to work in."""
     return State.ORPHANED in WITHIN_A_RUN[entry.state.state]
+
+
+def _ground_of(entry: Entry) -> Identity | None:
+    """What it began in, as long as that process lives."""
+    ground, home = entry.state.ground, entry.home
+    if ground is None or home is None or ground.command != home.command or not depends(entry):
+        return None
+    return Identity(ground.device, ground.inode, ground.mount)
 
 
 async def orphan(runs: Runs, entry: Entry, directory: str) -> None:

@@ -12,6 +12,8 @@ from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
 from amuxd.supervisor import RETRY_PAUSE
+from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.slots import free
 
@@ -21,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 
 class Queue:
-    """Listens to what becomes of sessions: whoever is live no longer has given its slot back."""
+    """Listens to what becomes of sessions, for whoever is live no longer has given its slot back, and of the
+    directories that they are to work in."""
 
     def __init__(self, runs: Runs, workspaces: Workspaces) -> None:
         self._runs = runs
@@ -69,6 +72,19 @@ class Queue:
             if session.id in {place.session_id for place in workspace.holders}:
                 self._supervisor.spawn(self.advance(workspace.id))
 
+    def workspace_appeared(self, workspace: Workspace) -> None:
+        pass
+
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        pass
+
+    def workspace_changed(self, workspace: Workspace) -> None:
+        pass
+
+    def presence_changed(self, workspace: Workspace) -> None:
+        if self._workspaces.waiting_in(workspace.id):
+            self._supervisor.spawn(self.advance(workspace.id))
+
     def _advance(self, entry: Entry) -> None:
         if self._workspaces.of(entry):
             self._supervisor.spawn(self.advance(entry.session.workspace_id))
@@ -86,8 +102,12 @@ class Queue:
                 logger.error("the queue of workspace %s stands still: %s", workspace_id, error)
                 await self._wait(workspace_id, asyncio.sleep(RETRY_PAUSE))
                 continue
-            self._begin_next(workspace)
-            await self._workspaces.tell_positions(workspace_id)
+            presence = self._workspaces.presence.get(workspace_id)
+            if presence is Presence.PRESENT:
+                self._begin_next(workspace)
+            if presence is not None:
+                # Where nobody has looked yet, that is about to be told.
+                await self._workspaces.tell_positions(workspace_id)
             return
 
     async def _wait(self, workspace_id: str, event: Awaitable[None]) -> None:

@@ -19,12 +19,12 @@ from amuxd.errors import (
     WorkspaceBusy,
 )
 from amuxd.files import StoreError
-from amuxd.records import Place, RunState, Workspace
+from amuxd.records import Ground, Place, Process, RunState, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
 from amuxd.supervisor import RETRY_PAUSE, Supervisor
 from amuxd.workspaces import slots
-from amuxd.workspaces.directories import Identity, Presence, look_in_time
+from amuxd.workspaces.directories import Identity, Presence, ask, identify, look_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
 from amuxd.workspaces.slots import Queued, ordinal
 
@@ -48,12 +48,15 @@ class WorkspaceListener(Protocol):
 
     def workspace_changed(self, workspace: Workspace) -> None: ...
 
+    def presence_changed(self, workspace: Workspace) -> None: ...
+
 
 class Workspaces:
     def __init__(self, supervisor: Supervisor, ledger: Ledger) -> None:
         self.supervisor = supervisor
         self.ledger = ledger
         ledger.seen_of = self._seen_of
+        # Of those whose directory is looked for.
         self.presence: dict[str, Presence] = {}
         self._known: dict[str, Workspace] = {}
         self.not_readable: dict[str, UnreadableWorkspace] = {}
@@ -234,9 +237,18 @@ class Workspaces:
     def found(self, workspace: Workspace, presence: Presence) -> None:
         for entry in self.sessions_in(workspace.id):
             self._tell_entry(entry, presence)
-        if self.presence.get(workspace.id, Presence.UNKNOWN) is not presence:
+        if workspace.id in self._known and self.presence.get(workspace.id) is not presence:
             self.presence[workspace.id] = presence
-            self._changed(workspace)
+            self._presence_changed(workspace)
+
+    def looked_for_by_nobody(self, workspace: Workspace) -> None:
+        """Whether its directory is there is not known any more."""
+        if self.presence.pop(workspace.id, None):
+            self._presence_changed(workspace)
+
+    def _presence_changed(self, workspace: Workspace) -> None:
+        for listener in self._listeners:
+            listener.presence_changed(workspace)
 
     def was_taken_away(self, workspace: Workspace) -> None:
         """With its directory; nobody looks for that any more."""
@@ -291,6 +303,14 @@ class Workspaces:
         presence = await look_in_time(entry.session.directory, None)
         self._tell_entry(entry, presence)
         return presence is Presence.PRESENT
+
+    async def ground(self, entry: Entry, command: Process) -> Ground | None:
+        workspace = self.of(entry)
+        identity = None
+        if workspace is not None:
+            with contextlib.suppress(TimeoutError):
+                identity = await ask(workspace.directory, identify)
+        return Ground(command, *identity) if identity else None
 
     def _tell_entry(self, entry: Entry, presence: Presence) -> None:
         exists = presence is Presence.PRESENT
@@ -373,9 +393,11 @@ class Workspaces:
         async with self._telling.setdefault(workspace_id, asyncio.Lock()):
             if (workspace := self._known.get(workspace_id)) is None:
                 return
+            is_there = self.presence.get(workspace_id, Presence.PRESENT) is Presence.PRESENT
+            outlook = "" if is_there else f"; begins once {workspace.directory} is there"
             refused = False
             for number, entry in enumerate(self.waiting_in(workspace_id), 1):
-                reason = f"{slots.WAITING} {workspace.name} ({ordinal(number)})"
+                reason = f"{slots.WAITING} {workspace.name} ({ordinal(number)}){outlook}"
                 try:
                     await self.supervisor.explain(entry, State.CREATED, reason)
                 except StoreError as error:

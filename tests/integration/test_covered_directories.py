@@ -27,12 +27,21 @@ def workspace(amux: Amux) -> Proxy:
 
 @pytest.mark.parametrize("covered", ["directory", "."])
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_a_session_works_on_below(amux: Amux, top: Path, covered: str, is_deleted: bool) -> None:
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_session_works_on_below(
+    amux: Amux, top: Path, covered: str, is_deleted: bool, is_down: bool
+) -> None:
     amux.cli("ws", "add", "here", "--path", str(top / "directory"))
     session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"], workspace="here")
     until(lambda: "ready" in session.log())
     until(lambda: workspace(amux).get("Presence") == "present")
+    if is_down:
+        amux.stop()
     amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", top / covered])
+    if is_down:
+        # There is one in its place as well.
+        amux.machine.run(["mkdir", "-p", top / "directory"])
+        amux.start()
     until(lambda: workspace(amux).get("Presence") == "unknown")
     assert session.state == "running"
     if is_deleted:

@@ -92,3 +92,59 @@ def test_who_does_not_is_no_orphan_and_can_be_begun_once_it_is_there(amux: Amux,
     until(lambda: "ready" in manual.log())
     late.directory.rename(late.away)
     assert manual.wait_state("orphaned") == "orphaned"
+
+
+def test_one_that_is_parked_stays_so_and_is_brought_back_there(amux: Amux, late: Late) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    amux.cli("ws", "add", "here", "--path", str(late.directory))
+    session = agents.create(workspace="here", cwd=str(late.directory))
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    session.call("Park")
+    late.reboot_without(session)
+    until(lambda: of_workspace(amux, "Presence") == "gone")
+    refused = amux.cli("send", session.id, "second", check=False)
+    assert "stays parked" in refused.stderr
+    late.mount()
+    until(lambda: of_workspace(amux, "Presence") == "present")
+    assert (session.state, session.get("Parked")) == ("running", True)
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
+
+
+def test_one_that_was_never_started_is_none_either(amux: Amux, late: Late) -> None:
+    amux.cli("ws", "add", "here", "--path", str(late.directory))
+    session = amux.create(["sleep", "1000"], workspace="here", start=False)
+    late.reboot_without()
+    until(lambda: of_workspace(amux, "Presence") == "gone")
+    late.mount()
+    until(lambda: of_workspace(amux, "Presence") == "present")
+    assert session.state == "created"
+    session.call("Start")
+    assert session.state == "running"
+
+
+def test_those_that_wait_for_a_slot_wait_for_it_too_in_their_order(amux: Amux, late: Late) -> None:
+    amux.cli("ws", "add", "here", "--path", str(late.directory), "--slots", "1")
+    holder = amux.create(["sleep", "1000"], workspace="here")
+    first, second = (amux.create(["sleep", "1000"], workspace="here", queue=True) for _ in range(2))
+    late.reboot_without(holder, first, second)
+    outlook = f"; begins once {late.directory} is there"
+    until(lambda: second.get("Reason") == f"waiting for a slot in here (2nd){outlook}")
+    assert first.get("Reason") == f"waiting for a slot in here (1st){outlook}"
+    amux.restart()
+    until(lambda: of_workspace(amux, "Presence") == "gone")
+    assert [session.state for session in (holder, first, second)] == ["suspended", "created", "created"]
+    assert first.get("Reason") == f"waiting for a slot in here (1st){outlook}"
+    late.mount()
+    assert first.wait_state("running") == "running"
+    until(lambda: second.get("Reason") == "waiting for a slot in here (1st)")
+    assert (first.get("Run"), second.state) == (1, "created")
+    first.stop()
+    assert second.wait_state("running") == "running"
+
+
+def of_workspace(amux: Amux, name: str) -> object:
+    where = amux.manager.call("GetWorkspace", "s", "here")
+    return amux.bus.proxy("org.amux.Amux1", where, "org.amux.Amux1.Workspace").get(name)

@@ -1,10 +1,12 @@
 """Every way in which a directory goes while a session works in it."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from agent_fixtures import state_file, state_on_disk
 from harness.bus import Proxy
 from harness.client import Session
 from harness.daemon import Amux, Embedded
@@ -45,6 +47,21 @@ def workspace(amux: Amux) -> Proxy:
     return amux.bus.proxy("org.amux.Amux1", amux.manager.call("GetWorkspace", "s", "here"), WORKSPACE)
 
 
+def present(amux: Amux) -> None:
+    until(lambda: workspace(amux).get("Presence") == "present")
+
+
+def barrier(amux: Amux) -> None:
+    """What amuxd was to do before is done: it has begun a session since, and seen its end."""
+    assert amux.create(["true"]).wait_state("completed") == "completed"
+
+
+def without_ground(amux: Amux, session: Session) -> None:
+    state = state_on_disk(amux, session)
+    del state["ground"]
+    state_file(amux, session).write_text(json.dumps(state))
+
+
 def replace_it(directory: Path) -> None:
     shutil.rmtree(directory)
     directory.mkdir()
@@ -69,16 +86,21 @@ WAYS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-def test_a_directory_goes(amux: Amux, way: str) -> None:
+@pytest.fixture
+def nested(amux: Amux) -> Path:
     top = amux.machine.temporary / "orphans"
     shutil.rmtree(top, ignore_errors=True)
     directory = top / "a/b/c"
     directory.mkdir(parents=True)
     (directory / "file").write_text("x")
-    session = begin(amux, directory)
-    WAYS[way](directory)
-    check_orphaned(session, directory)
+    return directory
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_directory_goes(amux: Amux, nested: Path, way: str) -> None:
+    session = begin(amux, nested)
+    WAYS[way](nested)
+    check_orphaned(session, nested)
 
 
 @pytest.mark.parametrize("command", [["remove", "--force"], ["move"]])
@@ -111,15 +133,13 @@ def test_its_file_system_is_unmounted(amux: Amux, repo: Path, below: str) -> Non
 
 def test_what_only_looks_like_it_changes_nothing(amux: Amux, repo: Path) -> None:
     session = begin(amux, repo)
-    with amux.events() as events:
-        repo.with_name("sibling").mkdir()
-        repo.with_name("sibling").rename(repo.with_name("aside"))
-        shutil.rmtree(repo.with_name("aside"))
-        shutil.rmtree(repo / ".git")
-        amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", "/mnt"])
-        amux.machine.run(["umount", "/mnt"])
-        other = amux.create(["true"], name="other")
-        events.wait(lambda event: event.member == "SessionExited" and event.body[1] == other.id)
+    repo.with_name("sibling").mkdir()
+    repo.with_name("sibling").rename(repo.with_name("aside"))
+    shutil.rmtree(repo.with_name("aside"))
+    shutil.rmtree(repo / ".git")
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", "/mnt"])
+    amux.machine.run(["umount", "/mnt"])
+    barrier(amux)
     assert session.state == "running"
 
 
@@ -128,6 +148,7 @@ def test_a_session_without_a_workspace_is_left_alone(amux: Amux, repo: Path) -> 
     worker = begin(amux, repo)
     shutil.rmtree(repo)
     worker.wait_state("orphaned")
+    barrier(amux)
     assert session.state == "running"
 
 
@@ -171,12 +192,67 @@ def test_restart_is_possible_once_it_is_back(amux: Amux, repo: Path) -> None:
     assert workspace(amux).get("Presence") == "unknown"
 
 
-def test_it_goes_while_amuxd_is_down(amux: Amux, repo: Path) -> None:
-    session = begin(amux, repo)
+@pytest.mark.parametrize("way", list(WAYS))
+def test_it_goes_while_amuxd_is_down(amux: Amux, nested: Path, way: str) -> None:
+    session = begin(amux, nested)
     amux.stop()
-    shutil.rmtree(repo)
+    WAYS[way](nested)
     amux.start()
-    check_orphaned(session, repo)
+    check_orphaned(session, nested)
+
+
+@pytest.mark.parametrize("goes_elsewhere", [False, True])
+def test_it_is_replaced_while_amuxd_is_down_and_nobody_stands_in_it(
+    amux: Amux, nested: Path, goes_elsewhere: bool
+) -> None:
+    """The session works below it, or has left it for another directory."""
+    (nested / "below").mkdir()
+    amux.cli("ws", "add", "here", "--path", str(nested))
+    command = ["sh", "-c", f"cd {'/' if goes_elsewhere else '.'}; echo ready; exec sleep 1000"]
+    session = amux.create(command, workspace="here", cwd=str(nested / "below"))
+    until(lambda: "ready" in session.log())
+    amux.stop()
+    shutil.rmtree(nested)
+    (nested / "below").mkdir(parents=True)
+    amux.start()
+    check_orphaned(session, nested)
+
+
+def test_who_began_in_what_came_in_its_place_works_on(amux: Amux, nested: Path) -> None:
+    gone = begin(amux, nested)
+    amux.stop()
+    replace_it(nested)
+    without_ground(amux, gone)
+    amux.start()
+    # Of a run that an earlier amuxd began it cannot be told.
+    present(amux)
+    assert gone.state == "running"
+    session = amux.create(["sh", "-c", "echo ready; exec sleep 1000"], workspace="here")
+    until(lambda: "ready" in session.log())
+    amux.restart()
+    present(amux)
+    barrier(amux)
+    assert (gone.state, session.state) == ("running", "running")
+    amux.stop()
+    replace_it(nested)
+    amux.start()
+    session.wait_state("orphaned")
+    assert gone.state == "running"
+
+
+def test_what_another_run_was_begun_in_says_nothing(amux: Amux, nested: Path) -> None:
+    session = begin(amux, nested)
+    before = state_on_disk(amux, session)["ground"]
+    session.stop()
+    replace_it(nested)
+    session.call("Restart")
+    amux.stop()
+    # As an amuxd that does not know of it carries it along.
+    state_file(amux, session).write_text(json.dumps(state_on_disk(amux, session) | {"ground": before}))
+    amux.start()
+    present(amux)
+    barrier(amux)
+    assert session.state == "running"
 
 
 def test_amuxd_is_killed_while_an_orphan_is_ended(amux: Amux, repo: Path) -> None:

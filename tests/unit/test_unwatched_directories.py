@@ -51,7 +51,7 @@ class Told:
         self._something.set()
 
     appeared = disappeared = moved = changed = attention_changed = _wake
-    workspace_appeared = workspace_disappeared = workspace_changed = _wake
+    workspace_appeared = workspace_disappeared = workspace_changed = presence_changed = _wake
 
 
 async def story(world: World, root: Path) -> None:

@@ -76,7 +76,9 @@ class Woken:
 
     def workspace_disappeared(self, workspace: Workspace) -> None: ...
 
-    def workspace_changed(self, workspace: Workspace) -> None:
+    def workspace_changed(self, workspace: Workspace) -> None: ...
+
+    def presence_changed(self, workspace: Workspace) -> None:
         self.changed.set()
 
 
@@ -117,18 +119,22 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
 ) -> None:
     found = [Presence.UNKNOWN, Presence.UNKNOWN, Presence.GONE]
     seen: list[tuple[Presence, list[State]]] = []
+    (tmp_path / "shelf").mkdir()
 
     async def scenario(rig: Rig) -> None:
         async def look(*_: object) -> Presence:
             seen.append((found[0], list(rig.told.states)))
             return found.pop(0) if len(found) > 1 else found[0]
 
-        monkeypatch.setattr(registry_module, "look_in_time", look)
         monkeypatch.setattr(orphans_module, "RETRY_PAUSE", 0)
         entry = await rig.begin()
         orphans = Orphans(rig.runs, rig.workspaces)
         rig.supervisor.listen(orphans)
         orphans.begin()
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert rig.workspaces.presence == {"shelf1": Presence.PRESENT}
+        monkeypatch.setattr(registry_module, "look_in_time", look)
+        orphans._suspect(rig.workspace.directory)
         await rig.told.arrived.wait()
         assert seen[:3] == [(Presence.UNKNOWN, []), (Presence.UNKNOWN, []), (Presence.GONE, [])]
         assert entry.state.state is State.ORPHANED
@@ -240,7 +246,7 @@ def test_whoever_is_gone_before_its_directory_is_watched_leaves_nothing_watched(
         orphans.begin()
         await asyncio.gather(*rig.supervisor._tasks)
         assert str(tmp_path / "shelf") not in orphans._directories
-        assert rig.workspaces.presence["shelf1"] is Presence.UNKNOWN
+        assert "shelf1" not in rig.workspaces.presence
         orphans.close()
 
     on(tmp_path, scenario)
