@@ -17,14 +17,14 @@ from harness.waiting import until
 pytestmark = pytest.mark.skipif(not Path(hung_mount.DEVICE).exists(), reason="there is no /dev/fuse")
 
 # amuxd asks for five seconds, and the machine may be busy.
-AT_MOST = 20.0
+AT_MOST = 60.0
 
 
 @contextmanager
-def hung(amux: Amux, directory: Path) -> Iterator[None]:
-    server = amux.machine.popen(
-        [sys.executable, Path(hung_mount.__file__), directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+def hung(amux: Amux, directory: Path, *error: str) -> Iterator[None]:
+    """It does not answer, or with an error."""
+    program = [sys.executable, Path(hung_mount.__file__), directory, *error]
+    server = amux.machine.popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert server.stdout.readline() == "mounted\n"
     try:
@@ -49,7 +49,7 @@ def changes(amux: Amux) -> dict[str, str]:
 
 def refused(amux: Amux, *words: str) -> str:
     began = time.monotonic()
-    done = amux.cli(*words, check=False, timeout=60)
+    done = amux.cli(*words, check=False, timeout=AT_MOST)
     assert time.monotonic() - began < AT_MOST
     assert done.returncode != 0
     return done.stderr
@@ -84,6 +84,46 @@ def test_what_is_live_in_it_is_left_alone(amux: Amux, directory: Path) -> None:
         assert session.state == "running"
     until(lambda: workspace.get("Presence") == "present", timeout=AT_MOST)
     assert session.state == "running"
+
+
+@pytest.mark.parametrize("error", ["EACCES", "ESTALE"])
+def test_one_that_answers_with_an_error_is_out_of_reach_and_not_gone(
+    amux: Amux, tmp_path: Path, error: str
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    amux.cli("ws", "add", "far", "--path", str(place), "--slots", "2")
+    sleep = ["sleep", "1000"]
+    stays, goes = (amux.create(sleep, workspace="far") for _ in range(2))
+    waiting = amux.create(sleep, workspace="far", queue=True)
+    created = amux.create(sleep, workspace="far", start=False)
+    path = amux.manager.call("GetWorkspace", "s", "far")
+    workspace = amux.bus.proxy("org.amux.Amux1", path, "org.amux.Amux1.Workspace")
+    until(lambda: workspace.get("Presence") == "present", timeout=AT_MOST)
+    sessions = (stays, waiting, created)
+    with hung(amux, place, error):
+        until(lambda: workspace.get("Presence") == "unknown", timeout=AT_MOST)
+        assert changes(amux) == {"far": "out of reach"}
+        goes.stop()
+        outlook = f"waiting for a slot in far (1st); begins once {place} is there"
+        until(lambda: waiting.get("Reason") == outlook, timeout=AT_MOST)
+        assert [session.state for session in sessions] == ["running", "created", "created"]
+        amux.restart()
+        assert stays.wait_state("running") == "running"
+        until(lambda: f"{place}, the directory of workspace far, is out of reach" in said(amux))
+        # That is looked at again, and told once.
+        assert amux.create(["true"]).wait_state("completed") == "completed"
+        assert workspace.get("Presence") == "unknown"
+        assert [session.state for session in sessions] == ["running", "created", "created"]
+        assert (waiting.get("Reason"), stays.get("SessionAlive")) == (outlook, "alive")
+    assert waiting.wait_state("running", timeout=AT_MOST) == "running"
+    assert workspace.get("Presence") == "present"
+    assert [session.state for session in sessions] == ["running", "running", "created"]
+
+
+def said(amux: Amux) -> list[str]:
+    """By the amuxd that runs now."""
+    return [str(line["MESSAGE"]) for line in amux.journal() if int(line["_PID"]) == amux.pid]
 
 
 def test_a_repository_that_hangs_keeps_no_session_waiting(

@@ -35,6 +35,7 @@ def test_one_that_was_being_removed_is_where_it_was(amux: Amux, repo: Path) -> N
     deleted = directory.with_name("other").rename(directory.with_name(f".amux-removed-{other}"))
     amux.start()
     until(lambda: not deleted.exists())
+    until(directory.exists)
     assert (directory / "late").read_text() == "work"
     assert waiting.state == "created"
     refused = amux.cli("ws", "rm", "fix", check=False)
