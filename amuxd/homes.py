@@ -223,10 +223,13 @@ class Homes:
         if not entry.keeps_terminal:
             await self.tear_down(entry)
         elif entry.id not in self._open_shells:
-            shown = f"Process {entry.state.reason}. Click or press R to restart."
-            await _tried(entry, self._host.show_end(entry.id, shown))
+            await _tried(entry, self._show_end(entry))
         await self._supervisor.certify(entry)
         self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
+
+    async def _show_end(self, entry: Entry) -> None:
+        shown = f"Process {entry.state.reason}. Click or press R to restart."
+        await self._host.show_end(entry.id, shown)
 
     async def _keep_activity(self, entry: Entry) -> None:
         """What it printed just before its end came after that was written down."""
@@ -259,6 +262,11 @@ class Homes:
     async def _leave_shell(self, entry: Entry) -> None:
         await self.settled(entry)
         await self._attachment_changed(entry)
+        async with entry.operation:
+            # It may have been begun again meanwhile, in the same terminal.
+            if entry.keeps_terminal and not entry.shell_open and entry.state.state in ENDED:
+                await _tried(entry, self.drain(entry))
+                await _tried(entry, self._show_end(entry))
 
     def let_go_of_shell(self, entry: Entry) -> None:
         if (shell := self._open_shells.pop(entry.id, None)) is not None:

@@ -74,6 +74,15 @@ class End(Stored):
         besides = self.out_of_memory or self.terminal_died or self.unit_stopped or self.not_started
         return self.code == 0 and not besides
 
+    @property
+    def in_short(self) -> str:
+        """Empty where neither code nor signal is known."""
+        if self.out_of_memory:
+            return "out of memory"
+        if self.signal is not None:
+            return self.signal
+        return "" if self.code is None else f"exit {self.code}"
+
     def describe(self) -> str:
         if self.not_started:
             return f"could not start: {self.not_started}"

@@ -165,6 +165,9 @@ class Host(Protocol):
     async def drain(self, session_id: str, run: int, server: Process | None) -> None:
         """Returns once all that the run printed is in its log."""
 
+    async def show_status(self, session_id: str, text: str) -> None:
+        """In the status line of its terminal."""
+
     async def show_end(self, session_id: str, text: str) -> None: ...
 
     async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None: ...
