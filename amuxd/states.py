@@ -345,6 +345,7 @@ def possible(situation: Situation) -> list[str]:
     """What a person can do with a session in this state, by the verbs of the command line."""
     state = situation.state
     verbs = [
+        ("start", state is _S.CREATED),
         ("stop", state in {_S.RUNNING, _S.STALE}),
         ("restart", _can_run_again(situation)),
         ("resume", situation.resumable and _can_run_again(situation)),
