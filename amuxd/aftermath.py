@@ -171,10 +171,21 @@ class Aftermath:
         if not entry.keeps_terminal:
             await homes.tear_down(entry)
         elif not entry.shell_open:
-            shown = f"Process {entry.state.reason}. Click or press R to restart."
-            await _tried(entry, self._host.show_end(entry.id, shown))
+            await _tried(entry, self._show_end(entry))
         await self._supervisor.certify(entry)
         self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
+
+    async def shell_has_ended(self, entry: Entry) -> None:
+        """Its terminal is then as any other whose command has ended."""
+        async with entry.operation:
+            # It may have been begun again meanwhile, in the same terminal.
+            if entry.keeps_terminal and not entry.shell_open and entry.state.state in ENDED:
+                await _tried(entry, self._homes.drain(entry))
+                await _tried(entry, self._show_end(entry))
+
+    async def _show_end(self, entry: Entry) -> None:
+        shown = f"Process {entry.state.reason}. Click or press R to restart."
+        await self._host.show_end(entry.id, shown)
 
     async def _keep_activity(self, entry: Entry) -> None:
         """What it printed just before its end came after that was written down."""

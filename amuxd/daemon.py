@@ -43,6 +43,7 @@ from amuxd.registry import UnreadableSession
 from amuxd.runs import Runs
 from amuxd.scheduling import ask_for_short_turns
 from amuxd.shutdown import ShutdownDelay
+from amuxd.statuslines import StatusLines
 from amuxd.store import Store, StoreError
 from amuxd.supervisor import Supervisor
 from amuxd.terminals import Terminals
@@ -160,6 +161,7 @@ class Daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
         runs.homes.watch_attachments(host.attached_directory)
         supervisor.listen(runs.parking)
+        supervisor.listen(StatusLines(supervisor, host))
         await reconcile.load(supervisor, runs.settings)
         recovering = [supervisor.spawn(maker.recover(unfinished)) for unfinished in await workspaces.load()]
         recovering.append(supervisor.spawn(remover.recover()))

@@ -132,6 +132,7 @@ class Homes:
     async def _leave_shell(self, entry: Entry) -> None:
         await self.aftermath.settled(entry)
         await self._attachment_changed(entry)
+        await self.aftermath.shell_has_ended(entry)
 
     async def tear_down(self, entry: Entry) -> None:
         """What does not end is no more than logged: the end of a run is told all the same."""

@@ -5,7 +5,7 @@ from amuxd.errors import AmuxError, Busy, InvalidTransition, NotResumable, NotRe
 from amuxd.registry import Entry
 from amuxd.states import Liveness, State
 
-_OFFERED = ("stop", "restart", "resume", "archive", "rm")
+_OFFERED = ("start", "stop", "restart", "resume", "archive", "rm")
 # What would end whatever lives on when a run is over, without a word of it.
 _ENDING = ("archive", "rm")
 _TARGETS = {
@@ -29,6 +29,9 @@ def _is_in_vain(entry: Entry, verb: str) -> bool:
     if verb == "stop":
         # It has ended already, and that is told once it can be written down, as a stop would have to be.
         return bool(entry.unwritten) and entry.session_alive is Liveness.DEAD and not entry.parked
+    if verb == "start":
+        # It begins by itself as soon as it can.
+        return entry.waits_for_slot
     return verb == "resume" and bool(entry.lost)
 
 
@@ -58,7 +61,8 @@ def _is_granted(entry: Entry, verb: str, granted: list[str]) -> bool:
 def _obstacle(entry: Entry, verb: str) -> AmuxError | None:
     name = entry.session.name
     has_profile = entry.agent is not None or not entry.session.agent
-    if not has_profile and (verb == "restart" or (verb == "resume" and entry.configuration_error)):
+    may_be_back = verb in {"start", "resume"} and entry.configuration_error
+    if not has_profile and (verb == "restart" or may_be_back):
         return InvalidTransition(f"{name}: {verb} is not possible: {entry.why_no_agent}")
     if verb == "resume" and entry.why_not_resumable:
         return NotResumable(entry.why_not_resumable)

@@ -14,6 +14,7 @@ from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
 from amuxd.hosts import Home
 from amuxd.records import Certificate, RunState, Session
 from amuxd.states import BADGE, RERUNNABLE, Liveness, Situation, State, possible
+from amuxd.workspaces.slots import WAITING
 
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
@@ -134,6 +135,10 @@ class Entry:
         """Suspended says that nobody looks, not that nothing lives."""
         suspended = self.state.state is State.SUSPENDED
         return suspended and self.session_alive in {Liveness.ALIVE, Liveness.UNKNOWN}
+
+    @property
+    def waits_for_slot(self) -> bool:
+        return self.state.state is State.CREATED and self.state.reason.startswith(WAITING)
 
     @property
     def parked(self) -> bool:

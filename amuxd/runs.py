@@ -17,10 +17,10 @@ from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import NOT_PARKED, Parking
 from amuxd.parting import Parting
-from amuxd.possible import impossible, not_resumable, refusal
+from amuxd.possible import not_resumable, refusal
 from amuxd.records import Ground, Process, Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
-from amuxd.states import ENDED, LIVE, End, State, decide
+from amuxd.states import ENDED, LIVE, End, State
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
 from amuxd.watch import Watch
@@ -78,11 +78,7 @@ class Runs:
 
     async def _start(self, entry: Entry) -> None:
         async with self._operation(entry):
-            if decide(entry.situation, states.StartRequested()) is None:
-                raise impossible(entry, "start")
-            if self.settings.error and entry.session.agent and entry.agent is None:
-                # It may well be in the configuration.
-                raise InvalidTransition(f"{entry.session.name}: start is not possible: {entry.why_no_agent}")
+            _refuse(entry, "start")
             async with self.places.slot(entry, entry.state.run, entry.session.queue) as has_slot:
                 if has_slot:
                     await self.supervisor.request(entry, states.StartRequested(), "start", USER)

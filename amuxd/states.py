@@ -74,6 +74,15 @@ class End(Stored):
         besides = self.out_of_memory or self.terminal_died or self.unit_stopped or self.not_started
         return self.code == 0 and not besides
 
+    @property
+    def in_short(self) -> str:
+        """Empty where neither code nor signal is known."""
+        if self.out_of_memory:
+            return "out of memory"
+        if self.signal is not None:
+            return self.signal
+        return "" if self.code is None else f"exit {self.code}"
+
     def describe(self) -> str:
         if self.not_started:
             return f"could not start: {self.not_started}"
@@ -336,6 +345,7 @@ def possible(situation: Situation) -> list[str]:
     """What a person can do with a session in this state, by the verbs of the command line."""
     state = situation.state
     verbs = [
+        ("start", state is _S.CREATED),
         ("stop", state in {_S.RUNNING, _S.STALE}),
         ("restart", _can_run_again(situation)),
         ("resume", situation.resumable and _can_run_again(situation)),

@@ -1,4 +1,4 @@
-"""amux stop, kill, restart, resume, park, archive and rm: one thing done to several sessions at once"""
+"""amux start, stop, kill, restart, resume, park, archive and rm: one thing done to several at once"""
 
 import signal as signals
 import sys
@@ -29,7 +29,7 @@ def _act(
 ) -> int:
     """Asks for all at once, then reports each in the order given; the exit code of the first that failed."""
     client = Client()
-    may_have_to_wait = member in ("Restart", "Resume")
+    may_have_to_wait = member in ("Start", "Restart", "Resume")
     asked: deque[_Asked | RemoteError] = deque()
     code = 0
     try:
@@ -78,6 +78,13 @@ def _interrupted_later() -> Iterator[None]:
         yield
     finally:
         signals.pthread_sigmask(signals.SIG_SETMASK, before)
+
+
+@click.command()
+@sessions_argument
+def start(names: Sequence[str]) -> int:
+    """Begin the first run of sessions that were created over D-Bus and not started."""
+    return _act(names, "started", LONG, "Start")
 
 
 @click.command()

@@ -22,6 +22,7 @@ COMMANDS = {
     "logs": ("logs", "Print what a session printed."),
     "wait": ("waiting", "Wait until sessions end."),
     "watch": ("watching", "Tell of every change as it happens."),
+    "start": ("acting", "Start sessions that were only created."),
     "stop": ("acting", "End sessions, and all that they started."),
     "kill": ("acting", "Send a signal to the command of sessions."),
     "restart": ("acting", "Begin a new run of sessions."),

@@ -16,7 +16,13 @@ from amuxd.cli.text import harmless
 # Who has left is told how the session stands, if that is known so soon; and whoever was thrown out, if amuxd
 # sees so soon what happened.
 _AFTER_LEAVING, _AFTER_A_LOSS = 2.0, 10.0
-_OFFERS = {"resume": "[S] Resume", "restart": "[R] Restart", "archive": "[T] Teardown"}
+# What can be started has no conversation yet to resume.
+_OFFERS = {
+    "start": "[S] Start",
+    "resume": "[S] Resume",
+    "restart": "[R] Restart",
+    "archive": "[T] Teardown",
+}
 
 
 @click.command()
@@ -173,24 +179,26 @@ def _answers(client: Client, path: str) -> bool:
 
 
 def _possible(session: Properties) -> str:
-    steps = [verb for verb in ("resume", "restart", "archive") if sessions.can(session, verb)]
+    steps = [verb for verb in _OFFERS if sessions.can(session, verb)]
     return ", ".join(f"amux {verb} {session['Id']}" for verb in steps)
 
 
 def _offer(client: Client, path: str, session: Properties, what: str) -> int:
-    offers = [offer for verb, offer in _OFFERS.items() if sessions.can(session, verb)]
+    offers = {verb: offer for verb, offer in _OFFERS.items() if sessions.can(session, verb)}
     if not offers:
         raise NotPossible(what)
     print(harmless(what))
-    print("  ".join([*offers, "[C] Cancel"]) + " ", end="", flush=True)
-    key = _chosen({offer[1].lower() for offer in offers})
+    print("  ".join([*offers.values(), "[C] Cancel"]) + " ", end="", flush=True)
+    verbs = {offer[1].lower(): verb for verb, offer in offers.items()}
+    key = _chosen(set(verbs))
     print(key.upper())
-    if key in ("s", "r"):
-        client.session(path, "Resume" if key == "s" else "Restart", timeout=LONG)
-        return attach_to(client, path, has_just_begun=True)
-    if key == "t":
+    verb = verbs.get(key)
+    if verb == "archive":
         client.session(path, "Archive", timeout=LONG)
         print(harmless(f"archived {sessions.label(session)}"))
+    elif verb:
+        client.session(path, verb.capitalize(), timeout=LONG)
+        return attach_to(client, path, has_just_begun=True)
     return 0
 
 

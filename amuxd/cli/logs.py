@@ -63,7 +63,7 @@ def _opened(session: Properties, run: int | None, log: Path, lines: int | None) 
             raise Failure(f"{label} has no output of run {run}")
         if session["State"] == "created":
             raise Failure(f"{label} has not begun, and printed nothing yet", f"amux show {session['Id']}")
-        if session["State"] != "starting" and not sessions.never_started(session):
+        if sessions.may_have_printed(session):
             raise Failure(f"the log of {label} is gone")
     elif files[0].tell() == 0 and is_beginning_dropped(log):
         _note(f"the beginning of what {sessions.label(session)} printed is no longer kept: its log was full")

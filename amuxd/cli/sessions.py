@@ -68,6 +68,11 @@ def why_not_begun(session: Properties) -> str:
     return str(session["Reason"] or "created") if session["State"] == "created" else ""
 
 
+def may_have_printed(session: Properties) -> bool:
+    """In its present run. Of one that cannot be read it is not known when it began."""
+    return bool(session.get("StartedUSec")) or session["State"] == "unknown"
+
+
 def never_started(session: Properties) -> bool:
     return bool(session["State"] == "failed" and not session.get("StartedUSec") and ended_by(session) == "")
 

@@ -121,7 +121,8 @@ def next_steps(session: Properties) -> list[str]:
         "send": _has_terminal(session),
         # What starts is stopped once it runs.
         "stop": sessions.can(session, "stop") or session["State"] == "starting",
-        "logs": bool(session.get("LogPath")),
+        "start": sessions.can(session, "start"),
+        "logs": bool(session.get("LogPath")) and sessions.may_have_printed(session),
         **{verb: sessions.can(session, verb) for verb in ("restart", "resume", "archive", "rm")},
         "rm -f": session["State"] == "unknown" and not sessions.can(session, "stop"),
     }

@@ -175,6 +175,9 @@ class Host(Protocol):
     async def drain_command(self, session_id: str, run: int, command: Process, server: Process) -> None:
         """Returns once all that ran in a shell, which lives on as the command, has printed is in its log."""
 
+    async def show_status(self, session_id: str, text: str) -> None:
+        """In the status line of its terminal."""
+
     async def show_end(self, session_id: str, text: str) -> None: ...
 
     async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None: ...

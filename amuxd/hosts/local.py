@@ -18,7 +18,7 @@ from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.outputs import Outputs
 from amuxd.hosts.surroundings import check, environment_of
-from amuxd.hosts.tmux import Terminal, TmuxRefused, TmuxUnreachable, literal, program
+from amuxd.hosts.tmux import STATUS, Terminal, TmuxRefused, TmuxUnreachable, literal, program
 from amuxd.logs import give_back_reserved
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -193,6 +193,10 @@ class LocalHost:
 
     async def drain_command(self, session_id: str, run: int, command: Process, server: Process) -> None:
         await self._outputs.drain_command(session_id, run, command, server)
+
+    async def show_status(self, session_id: str, text: str) -> None:
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused):
+            await self._terminal(session_id).run("set", "-g", STATUS, text)
 
     async def show_end(self, session_id: str, text: str) -> None:
         """Leaves the dead terminal to who looks at it, with a line that says what it was."""

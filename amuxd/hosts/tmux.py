@@ -99,6 +99,8 @@ _TOLD = (
     *("client-attached", "client-detached", "window-layout-changed"),
     *("pane-focus-in", "pane-focus-out"),
 )
+# How the session stands, whichever window is looked at.
+STATUS = "@amux-status"
 # In terminals that an older amuxd opened it is not set.
 _FOCUS_IS_TOLD = "@amux-focus-is-told"
 
@@ -142,7 +144,9 @@ def configuration(environment: Mapping[str, str], attached_marker: Path, shown: 
         *(f"set -g {option} {quote(_OTHER_WINDOWS)}" for option in _WINDOW_FORMATS),
         "set -g status-left-length 40",
         "set -g status-left " + quote(f" {literal(shown.name)} "),
-        "set -g status-right " + quote(" #{?pane_dead,ended,running} | #{prefix} d detaches "),
+        f"set -g {STATUS} running",
+        "set -g status-right-length 60",
+        "set -g status-right " + quote(f" #{{{STATUS}}} | #{{prefix}} d detaches "),
         *(f"set-hook -g {hook} {quote('run-shell -b ' + quote(tell))}" for hook in _TOLD),
         f"set -g {_FOCUS_IS_TOLD} 1",
     ]

@@ -26,7 +26,6 @@ from amuxd.states import (
 from amuxd.supervisor import KERNEL, RETRY_PAUSE
 from amuxd.workspaces.directories import Directories, Identity, Presence
 from amuxd.workspaces.registry import Workspaces
-from amuxd.workspaces.slots import WAITING
 
 SWEEP = 60.0
 
@@ -69,7 +68,7 @@ class Orphans:
                 self._suspect(workspace.directory)
 
     def _waits_in_vain(self, entry: Entry) -> bool:
-        waits = entry.state.state is State.CREATED and entry.state.reason.startswith(WAITING)
+        waits = entry.waits_for_slot
         return waits and self._workspaces.shown_of(entry) is None
 
     def appeared(self, entry: Entry) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 from agent_fixtures import Agents
+from attention_fixtures import report
 from harness.client import Session
 from harness.daemon import Amux
 from harness.terminal import Terminal
@@ -31,7 +32,47 @@ def test_the_status_line_says_name_state_and_how_to_leave(session: Session) -> N
         terminal.expect("build #1 50%   ")
         terminal.expect("running | C-b d detaches")
         terminal.type("x\r")
-        terminal.expect("ended | C-b d detaches")
+        terminal.expect("failed (exit 3) | C-b d detaches")
+
+
+def test_the_status_line_says_what_ls_says_whatever_window_is_looked_at(session: Session) -> None:
+    with attached(session) as terminal:
+        terminal.type("\x02c")
+        terminal.expect("1:")
+        terminal.expect("running | C-b d detaches")
+        session.amux.cli("kill", "-s", "TERM", session.id)
+        terminal.expect("failed (SIGTERM) | C-b d detaches")
+        assert "failed (SIGTERM)\t" in session.amux.cli("ls").stdout
+
+
+def test_the_status_line_tells_that_it_waits_and_when_it_is_over(amux: Amux) -> None:
+    session = amux.create(["cat"], name="build")
+    with amux.terminal("attach", session.id, columns=120) as terminal:
+        terminal.expect("running | C-b d detaches")
+        until(lambda: session.get("Attached") == 1)
+        report(amux, session, "permission")
+        terminal.expect("running (waiting: permission) | C-b d detaches")
+        assert "running (waiting: permission)\t" in amux.cli("ls").stdout
+        terminal.type("yes\r")
+        terminal.expect("running | C-b d detaches")
+
+
+def test_the_status_line_tells_of_an_open_shell_and_then_of_its_end(amux_everywhere: Amux) -> None:
+    amux = amux_everywhere
+    session = amux.create(["echo over; exit 3"], shell=True, env={"SHELL": "/bin/bash"})
+    until(lambda: session.get("ShellOpen"))
+    with amux.terminal("attach", session.id, columns=120) as terminal:
+        terminal.expect("failed (exit 3, shell open) | C-b d detaches")
+        assert "failed (exit 3, shell open)\t" in amux.cli("ls").stdout
+        until(lambda: session.get("Attached") == 1)
+        terminal.type("exit\r")
+        # The terminal is not left as if somebody were still there.
+        terminal.expect("Process exited with code 3. Click or press R to restart.")
+        terminal.expect("failed (exit 3) | C-b d detaches")
+        terminal.type("R")
+        terminal.expect("over")
+        until(lambda: session.get("Run") == 2 and session.get("ShellOpen"))
+        terminal.expect("failed (exit 3, shell open) | C-b d detaches")
 
 
 def test_other_windows_are_listed_beside_the_sessions_own(session: Session) -> None:

@@ -109,6 +109,10 @@ def test_the_states_are_those_of_the_state_machine() -> None:
             "attach send stop resume",
         ),
         (session("running", Parked=True, Possible=["stop"]), "stop"),
+        (
+            session("created", StartedUSec=0, LogPath="/log", Possible=["start", "archive", "rm"]),
+            "start archive rm",
+        ),
         # It waits until the session runs.
         (session("starting", Possible=[]), "stop"),
         (session("stopping", Possible=[]), ""),

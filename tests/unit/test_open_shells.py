@@ -65,3 +65,38 @@ def test_one_that_cannot_be_ended_stays_open(tmp_path: Path, monkeypatch: pytest
         assert not entry.shell_open
 
     asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("begun_again", [False, True])
+def test_its_end_is_shown_to_who_looks_at_it_and_not_in_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun_again: bool
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000", shell=True)
+        shown: list[str] = []
+
+        async def show_end(session_id: str, text: str) -> None:
+            shown.append(text)
+
+        monkeypatch.setattr(world.host, "show_end", show_end)
+        await world.runs.start(entry)
+        monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=0))
+        world.runs.homes.look_for_end_in_shell(entry)
+        await world.until(lambda: entry.shell_open)
+        await world.runs.homes.settled(entry)
+        world.host.clients = 1
+        async with entry.operation:
+            restarting = asyncio.ensure_future(world.runs.restart(entry)) if begun_again else None
+            await asyncio.sleep(0)
+            world.host.end()
+            await world.until(lambda: not entry.shell_open)
+        if restarting:
+            await restarting
+            # Nobody else wants it any more.
+            async with entry.operation:
+                assert entry.state.run == 2
+        else:
+            await world.until(lambda: shown)
+        assert shown == ([] if begun_again else ["Process exited with code 0. Click or press R to restart."])
+
+    asyncio.run(in_world(tmp_path, story))

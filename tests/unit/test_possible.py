@@ -15,6 +15,7 @@ from amuxd.errors import AmuxError
 from amuxd.possible import possible
 from amuxd.registry import Entry
 from amuxd.states import End, Liveness, State
+from amuxd.workspaces.slots import WAITING
 
 AGENT = Agent("agent", ("sleep", "1000"), resume=("sleep", "2000"))
 ASKS_WHICH = Agent("asks", ("sleep", "1000"), resume=("sleep", "{conversation}"))
@@ -24,6 +25,12 @@ Bring = Callable[[World], Awaitable[Entry]]
 
 async def created(world: World) -> Entry:
     return await world.create(AGENT)
+
+
+async def created_of_a_profile_that_may_be_back(world: World) -> Entry:
+    entry = await created(world)
+    entry.agent, entry.configuration_error = None, "a typo"
+    return entry
 
 
 async def running(world: World) -> Entry:
@@ -103,6 +110,7 @@ async def looked_at_in_vain(world: World) -> Entry:
 
 
 VERBS: dict[str, Callable[[World, Entry], Awaitable[None]]] = {
+    "start": lambda world, entry: world.runs.start(entry),
     "stop": lambda world, entry: world.runs.stop(entry, 1),
     "restart": lambda world, entry: world.runs.restart(entry),
     "resume": lambda world, entry: world.runs.resume(entry),
@@ -110,7 +118,8 @@ VERBS: dict[str, Callable[[World, Entry], Awaitable[None]]] = {
     "rm": lambda world, entry: world.runs.remove(entry, force=False),
 }
 BROUGHT: dict[Bring, set[str]] = {
-    created: {"archive", "rm"},
+    created: {"start", "archive", "rm"},
+    created_of_a_profile_that_may_be_back: {"archive", "rm"},
     running: {"stop"},
     stopped: {"restart", "resume", "archive", "rm"},
     parked: {"stop", "resume"},
@@ -140,6 +149,18 @@ def test_what_is_offered_is_done(tmp_path: Path, bring: Bring, verb: str) -> Non
             with pytest.raises(AmuxError):
                 await VERBS[verb](world, entry)
             assert entry.state == before
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_waits_for_a_slot_begins_by_itself(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await created(world)
+        assert "start" in possible(entry)
+        await world.supervisor.explain(entry, State.CREATED, f"{WAITING} one (1st)")
+        assert "start" not in possible(entry)
+        # It is granted all the same: who asks is told what it waits for.
+        await world.runs.start(entry)
 
     asyncio.run(in_world(tmp_path, story))
 

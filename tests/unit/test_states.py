@@ -193,6 +193,7 @@ def test_a_profile_that_stays_keeps_running_after_success_only() -> None:
 
 def test_what_is_possible_is_what_the_machine_grants() -> None:
     requests: dict[str, states.Fact] = {
+        "start": states.StartRequested(),
         "stop": states.StopRequested(),
         "restart": states.RestartRequested(),
         "archive": states.ArchiveRequested(),
