@@ -51,7 +51,9 @@ async def _is_over(runs: Runs, entry: Entry) -> bool:
     # The next boot may be far off, and what it brings back is no more over than what is suspended.
     state = State.SUSPENDED if is_tried_again(entry) else entry.state.state
     retention, resumable = runs.settings.retention, not entry.why_not_resumable
-    if entry.attached or not is_over(retention, state, resumable, entry.state.state_changed_at, now()):
+    # What happened while the machine was off, say, nobody has seen before amuxd did.
+    since = max(entry.state.state_changed_at, entry.state.known_at)
+    if entry.attached or not is_over(retention, state, resumable, since, now()):
         return False
     return not await _may_live(runs, entry)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from amuxd import states
@@ -151,13 +152,14 @@ class Parking:
         if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
             ways = "; possible: stop, and then restart" if entry.lost else ""
             raise NotResumable(f"{name} stays parked: {why}{ways}")
-        log = self._runs.supervisor.store.log(entry.id, entry.state.run)
-        before = await asyncio.to_thread(size_of, log)
         try:
             home, begun = await self._runs.launch(entry, resuming=True)
         except (LaunchRefused, OSError, StoreError) as error:
             await self._runs.homes.tear_down(entry)
             raise LaunchFailed(f"{name} stays parked, it could not be brought back: {error}") from error
+        # At its gate it has printed nothing, and what an amuxd before left in the log is taken out.
+        log = self._runs.supervisor.store.log(entry.id, entry.state.run)
+        before = await asyncio.to_thread(size_of, log)
         # Whoever wants it back has come for what it waited for.
         begun |= as_changes(None)
         try:
@@ -173,6 +175,17 @@ class Parking:
         entry.waking = Waking(asyncio.get_running_loop().time(), before)
         self._runs.homes.take(entry, home)
         logger.info("%s: brought back", name, extra={"AMUX_SESSION": entry.id})
+
+    @contextlib.contextmanager
+    def put_off(self, entry: Entry) -> Iterator[None]:
+        """However long it was left alone: now somebody comes for it, and it may be slow to be ready."""
+        entry.in_hand += 1
+        try:
+            yield
+        finally:
+            entry.in_hand -= 1
+            entry.used_at = now()
+            self._consider(entry)
 
     # One timer, for whichever session is due first. What is busy meanwhile only makes that later.
 
@@ -210,11 +223,11 @@ class Parking:
             return None
         if not _runs(entry):
             return None
-        if entry.attached or entry.state.attention not in _IDLE:
+        if entry.attached or entry.in_hand or entry.state.attention not in _IDLE:
             return None
         state = entry.state
         last = max(entry.activity_at, entry.used_at, state.started_at, state.attention_at)
-        return last + int(agent.park_after * 1e6)
+        return max(last + int(agent.park_after * 1e6), entry.expected_until)
 
     def _look(self) -> None:
         self._timer = None

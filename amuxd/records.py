@@ -158,6 +158,8 @@ class RunState(Stored):
     ended_after: int = 0
     # Not 0: it ended then, which is before the state changed.
     ended_at: int = 0
+    # Not 0: that the state changed was known only then.
+    known_at: int = 0
 
 
 @dataclass(frozen=True)

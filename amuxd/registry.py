@@ -60,6 +60,9 @@ class Entry:
     activity_hash: int = 0
     checked_at: int = 0
     used_at: int = 0
+    # How many do something with it just now, and until when somebody may come who has asked for its terminal.
+    in_hand: int = 0
+    expected_until: int = 0
     waking: Waking | None = None
     # It was to come back by itself, and that has been decided against.
     stays_down: bool = False

@@ -170,6 +170,7 @@ class Supervisor:
         at: int,
         changes: dict[str, Any],
     ) -> None:
+        known_at = now() if at else 0
         at = max(at or now(), entry.state.state_changed_at + 1)
         # It may quote what was asked for, and goes into a line of the history and of the events socket.
         steps = [replace(step, reason=shortened(step.reason, LONGEST_REASON)) for step in steps]
@@ -195,6 +196,7 @@ class Supervisor:
             state=transition.target,
             previous=transition.source,
             state_changed_at=line.at,
+            known_at=known_at,
             reason=transition.reason,
             changed_for=by,
             run=transition.run,

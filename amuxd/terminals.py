@@ -20,6 +20,8 @@ from amuxd.supervisor import now
 # for ever, and some nothing at all.
 QUIET = 0.4
 LONGEST_WAKING = 20.0
+# Between the answer to who wants to attach and their being there.
+COMING = 10.0
 _LOOK_AGAIN = 0.05
 
 Result = TypeVar("Result")
@@ -44,10 +46,11 @@ class Terminals:
             raise impossible(entry, "kill") from None
 
     async def send(self, entry: Entry, text: str, enter: bool) -> None:
-        await self._want(entry)
-        await self._until_ready(entry)
-        await self._ask(entry, "send", self._typed(entry, text, enter))
-        await self._runs.homes.attending.typed(entry)
+        with self._runs.parking.put_off(entry):
+            await self._runs.parking.bring_back(entry)
+            await self._until_ready(entry)
+            await self._ask(entry, "send", self._typed(entry, text, enter))
+            await self._runs.homes.attending.typed(entry)
 
     async def _typed(self, entry: Entry, text: str, enter: bool) -> None:
         try:
@@ -62,15 +65,12 @@ class Terminals:
         return await self._ask(entry, "capture", self._runs.host.capture(entry.id, lines))
 
     async def attach_command(self, entry: Entry) -> list[str]:
-        await self._want(entry)
-        # Whoever took a terminal that does not answer would see nothing, and not know why.
-        await self._ask(entry, "attach", self._runs.host.attached(entry.id))
-        return self._runs.host.attach_command(entry.id)
-
-    async def _want(self, entry: Entry) -> None:
-        """However long it was left alone: now somebody comes for it, and it is not idle."""
-        entry.used_at = now()
-        await self._runs.parking.bring_back(entry)
+        with self._runs.parking.put_off(entry):
+            await self._runs.parking.bring_back(entry)
+            # Whoever took a terminal that does not answer would see nothing, and not know why.
+            await self._ask(entry, "attach", self._runs.host.attached(entry.id))
+            entry.expected_until = now() + int(COMING * 1e6)
+            return self._runs.host.attach_command(entry.id)
 
     async def _until_ready(self, entry: Entry) -> None:
         waking = entry.waking

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -24,7 +25,8 @@ def aged(amux: Amux, ages: dict[Session, float]) -> None:
     for session, age in ages.items():
         path = state_file(amux, session)
         state = json.loads(path.read_text())
-        path.write_text(json.dumps(state | {"state_changed_at": int((time.time() - age) * 1e6)}))
+        at = int((time.time() - age) * 1e6)
+        path.write_text(json.dumps(state | {"state_changed_at": at, "known_at": at}))
     amux.start()
 
 
@@ -80,6 +82,31 @@ def test_suspended_ones_are_kept_longer_where_they_can_be_resumed(amux: Amux, ag
     assert amux.manager.call("Clean", "a{sv}", {}) == [plain.id]
     aged(amux, {agent: 31 * DAY})
     assert amux.manager.call("Clean", "a{sv}", {}) == [agent.id]
+
+
+def test_what_nobody_could_have_seen_yet_is_kept(amux: Amux) -> None:
+    """It failed just before a machine went off that is on again only days later."""
+    session = amux.create(["cat"], shell=True)
+    session.wait_state("running")
+    amux.stop()
+    amux.machine.systemctl("stop", "amux-*.service")
+    path, began = state_file(amux, session), int((time.time() - 3 * DAY) * 1e6)
+    past = {"boot_id": "another", "state_changed_at": began, "started_at": began, "alive_at": began}
+    path.write_text(json.dumps(json.loads(path.read_text()) | past))
+    status, ended = path.parent / "runs/1/exit_status", time.time() - 2.5 * DAY
+    status.write_text("3\n")
+    os.utime(status, (ended, ended))
+    amux.start()
+    assert (session.state, session.get("Reason")) == ("failed", "exited with code 3")
+    assert session.get("StateChangedUSec") == session.certificate()["ended_usec"] == int(ended * 1e6)
+    assert amux.manager.call("Clean", "a{sv}", {}) == []
+    amux.restart()
+    assert amux.manager.call("Clean", "a{sv}", {}) == []
+    state = json.loads(path.read_text())
+    amux.stop()
+    path.write_text(json.dumps(state | {"known_at": int((time.time() - 1.1 * DAY) * 1e6)}))
+    amux.start()
+    assert amux.manager.call("Clean", "a{sv}", {}) == [session.id]
 
 
 def test_the_configuration_says_for_how_long(amux: Amux, agents: Agents) -> None:

@@ -13,7 +13,10 @@ from agent_fixtures import Agents, state_file, state_on_disk
 from harness.bus import CallFailed
 from harness.client import Session
 from harness.daemon import Amux, Embedded
+from harness.terminal import Terminal
 from harness.waiting import until
+
+from amuxd.logs import END_OF_LOG
 
 
 @pytest.fixture
@@ -102,8 +105,12 @@ def test_a_parked_session_whose_directory_goes_ended_when_it_was_parked(amux: Am
     assert certificate["ended_usec"] <= over
 
 
-def test_what_is_sent_arrives_however_slow_it_comes_back(amux: Amux, agents: Agents) -> None:
+@pytest.mark.parametrize("left", [b"", END_OF_LOG])
+def test_what_is_sent_arrives_however_slow_it_comes_back(amux: Amux, agents: Agents, left: bytes) -> None:
     session = parked(agents)
+    with Path(session.get("LogPath")).open("ab") as log:
+        # By an amuxd that was killed while it looked for the end of what was printed.
+        log.write(left)
     agents.configure(extra=("--slow", "1"))
     amux.cli("send", session.id, "second")
     until(lambda: "heard 2: second" in session.log())
@@ -167,21 +174,64 @@ def test_it_can_be_stopped_and_begun_again(amux: Amux, agents: Agents) -> None:
 
 
 def test_its_idle_process_is_ended(amux: Amux, agents: Agents) -> None:
-    agents.configure("brief", park_after=0.6)
+    agents.configure("brief")
     agents.configure("mute", park_after=0.1, resume=[])
     mute = agents.create("mute")
     watched, left = agents.create("brief", name="watched"), agents.create("brief", name="left")
+    # One that is parked before it has begun its conversation has none to go on with.
+    until(lambda: "remembering" in left.log())
     with amux.terminal("attach", "watched") as terminal:
         terminal.expect("remembering")
+        agents.configure("brief", park_after=0.6)
         until(lambda: left.get("Parked"))
         assert not watched.get("Parked")
         terminal.type("\x02d")
         assert terminal.wait() == 0
     until(lambda: watched.get("Parked"))
     assert not mute.get("Parked")
+    agents.configure("brief")
     left.send("hello")
     until(lambda: "heard 1: hello" in left.log())
+    agents.configure("brief", park_after=0.6)
     until(lambda: left.get("Parked"))
+
+
+def test_it_is_not_idle_before_what_was_sent_has_arrived(amux: Amux, agents: Agents) -> None:
+    agents.configure("brief")
+    session = agents.create("brief")
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    session.call("Park")
+    # It is ready long after it would be idle, and hears then what was typed.
+    agents.configure("brief", park_after=0.5, extra=("--slow", "2"))
+    session.send("second")
+    agents.configure("brief")
+    until(lambda: "heard 2: second" in session.log())
+    assert session.log().count("remembering") == 2
+
+
+def test_it_is_not_idle_before_who_asked_for_its_terminal_has_come(amux: Amux, agents: Agents) -> None:
+    agents.configure("brief")
+    session, other = agents.create("brief", name="talk"), agents.create("brief")
+    for one in (session, other):
+        until(lambda: "remembering" in one.log())  # noqa: B023
+    session.call("Park")
+    attach = session.call("AttachCommand")
+    until(lambda: session.log().count("remembering") == 2)
+    # The other one is in use for longer.
+    other.send("first")
+    until(lambda: "heard 1: first" in other.log())
+    agents.configure("brief", park_after=0.5)
+    until(lambda: other.get("Parked"))
+    assert not session.get("Parked")
+    with Terminal(amux.machine, attach, env=amux.environment) as terminal:
+        terminal.expect("remembering")
+        until(lambda: session.get("Attached") == 1)
+        terminal.type("\x02d")
+        assert terminal.wait() == 0
+    # Nor is one for ever of whom nobody has come.
+    session.call("AttachCommand")
+    until(lambda: session.get("Parked"))
 
 
 def test_one_that_never_is_to_be_parked(amux: Amux, agents: Agents) -> None:

@@ -27,7 +27,6 @@ def report(amux: Amux, session: Session, kind: str) -> None:
 def test_one_that_has_ended_its_turn_is_parked_and_told_of_until_somebody_comes(
     amux: Amux, agents: Agents
 ) -> None:
-    agents.configure(park_after=2)
     session, asks = agents.create(name="talk"), agents.create(name="asks")
     for one in (session, asks):
         one.send("first")
@@ -35,6 +34,8 @@ def test_one_that_has_ended_its_turn_is_parked_and_told_of_until_somebody_comes(
     with amux.events() as events:
         report(amux, asks, "permission")
         report(amux, session, "turn")
+        # Only now, however long it took until here.
+        agents.configure(park_after=2)
         until(lambda: session.get("Parked"))
         for way in (amux.restart, amux.kill):
             way()

@@ -214,8 +214,12 @@ async def come_to_look(world: World, entry: Entry) -> None:
 
 @pytest.mark.parametrize("then", [answer, go_on_working, come_to_look])
 def test_the_time_for_which_it_waited_was_no_idle_time(
-    tmp_path: Path, then: Callable[[World, Entry], Coroutine[Any, Any, None]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    then: Callable[[World, Entry], Coroutine[Any, Any, None]],
 ) -> None:
+    monkeypatch.setattr(terminals, "COMING", 0.0)
+
     async def story(world: World) -> None:
         waits = await world.start(SLEEPER)
         waits.waking = None

@@ -27,7 +27,7 @@ FIELDS = {
         " started_at alive_at stop_by command server memory_kills not_enforced last_activity_hash"
         " last_activity_at last_checked_at attention attention_message attention_at parked parked_at"
         " conversation_id resuming agent_command auto_boot auto_run auto_failures auto_lasted cut_short"
-        " step_before end ended_after said parked_end parked_end_at ended_at ground"
+        " step_before end ended_after said parked_end parked_end_at ended_at ground known_at"
     ),
     "Session": (
         "id name command directory created_at description agent workspace_id queue host image shell umask"
