@@ -111,10 +111,10 @@ class Aftermath:
 
     async def _conclude(self, entry: Entry, home: Home, at: int, end: End | None) -> None:
         def is_told_by_another() -> bool:
-            """Whoever stops or parks it tells of the end, when nothing is left."""
-            return entry.state.state is State.STOPPING or entry.state.parked
+            """Whoever stops or parks it tells of the end, when nothing is left, and leaves its home."""
+            return entry.home is not home or entry.state.state is State.STOPPING or entry.state.parked
 
-        if entry.home is not home or is_told_by_another():
+        if is_told_by_another():
             return
         run = entry.state.run
         if end is None:
