@@ -111,7 +111,7 @@ class Learning:
             self._supervisor.changed(entry, "Resumable")
         return lost
 
-    async def _look(self, entry: Entry, deadline: float = DEADLINE) -> str:
+    async def _look(self, entry: Entry, deadline: float | None = None) -> str:
         found = ""
         if not conversations.is_to_be_found(entry):
             return found
@@ -120,7 +120,8 @@ class Learning:
             if home and entry.agent and entry.agent.kept:
                 # Its files may be on a disk that does not answer, which is nobody else's trouble.
                 question = partial(conversations.find, home.command.pid, entry.agent.kept)
-                found = await one_at_a_time(_files_of(entry), question, deadline)
+                patience = DEADLINE if deadline is None else deadline
+                found = await one_at_a_time(_files_of(entry), question, patience)
                 if found and found != entry.state.conversation_id:
                     await self._learn(entry, found, lambda: _is_same_run(entry, run, home))
         except TimeoutError:
