@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import zlib
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -112,9 +113,9 @@ class Homes:
     async def is_in(self, entry: Entry, conversation: str) -> bool:
         return await self._learning.is_in(entry, conversation)
 
-    async def learn_last(self, entry: Entry) -> None:
+    async def learn_last(self, entry: Entry, patience: float = math.inf) -> None:
         """Before its agent is ended, or left alone."""
-        await self._learning.look_a_last_time(entry)
+        await self._learning.look_a_last_time(entry, patience)
 
     async def learn_said(self, entry: Entry, run: int) -> None:
         """Raises StoreError."""

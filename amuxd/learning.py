@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -43,21 +44,21 @@ class Learning:
         await self._look(entry)
         await self.look_what_was_said(entry)
 
-    async def look_a_last_time(self, entry: Entry) -> None:
+    async def look_a_last_time(self, entry: Entry, patience: float) -> None:
         """Before it is ended, or left alone, which nothing that goes wrong here must keep from it."""
         try:
-            await self._look(entry, LAST_DEADLINE)
-            await self.look_what_was_said(entry)
+            await self._look(entry, min(patience, LAST_DEADLINE))
+            await self.look_what_was_said(entry, patience)
         except Exception:
             logger.exception("the conversation of %s could not be looked for", entry.session.name)
 
-    async def look_what_was_said(self, entry: Entry) -> None:
+    async def look_what_was_said(self, entry: Entry, patience: float = math.inf) -> None:
         """Written down, for its file may be gone by the time that it is to go on."""
         if not _may_be_said(entry):
             return
         conversation, said = entry.state.conversation_id, None
         try:
-            said = await self._was_said(entry, conversation)
+            said = await self._was_said(entry, conversation, patience)
         except Exception:
             # Whoever ends it, or settles its end, goes on with that.
             logger.exception("%s: what was said was not found out", entry.session.name)
@@ -81,13 +82,14 @@ class Learning:
         if _may_be_said(entry):
             await self._supervisor.amend_if(entry, is_true_still, said=True)
 
-    async def _was_said(self, entry: Entry, conversation: str) -> bool | None:
+    async def _was_said(self, entry: Entry, conversation: str, patience: float = math.inf) -> bool | None:
         """None: it cannot be found out now."""
+        within = min(patience, LAST_DEADLINE)
         try:
-            async with asyncio.timeout(LAST_DEADLINE):
+            async with asyncio.timeout(within):
                 surroundings = await self._host.environment(conversations.with_environment(entry))
                 look = partial(conversations.was_said, entry, conversation, surroundings)
-                return await one_at_a_time(_files_of(entry), look, LAST_DEADLINE)
+                return await one_at_a_time(_files_of(entry), look, within)
         except (TimeoutError, LaunchRefused, OSError) as error:
             logger.warning("%s: what was said was not found out: %s", entry.session.name, error or "in time")
             return None
@@ -111,7 +113,7 @@ class Learning:
             self._supervisor.changed(entry, "Resumable")
         return lost
 
-    async def _look(self, entry: Entry, deadline: float = DEADLINE) -> str:
+    async def _look(self, entry: Entry, deadline: float | None = None) -> str:
         found = ""
         if not conversations.is_to_be_found(entry):
             return found
@@ -120,7 +122,8 @@ class Learning:
             if home and entry.agent and entry.agent.kept:
                 # Its files may be on a disk that does not answer, which is nobody else's trouble.
                 question = partial(conversations.find, home.command.pid, entry.agent.kept)
-                found = await one_at_a_time(_files_of(entry), question, deadline)
+                patience = DEADLINE if deadline is None else deadline
+                found = await one_at_a_time(_files_of(entry), question, patience)
                 if found and found != entry.state.conversation_id:
                     await self._learn(entry, found, lambda: _is_same_run(entry, run, home))
         except TimeoutError:

@@ -159,7 +159,7 @@ class Entry:
     def host_alive(self) -> Liveness:
         if self.looked_in_vain:
             return Liveness.UNKNOWN
-        if self.home is not None or self.keeps_terminal:
+        if self.home is not None or self.keeps_terminal or self.shell_open:
             return Liveness.ALIVE
         return self._absent
 

@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 # How long a killed process may take to go.
 KILLED = 10.0
+# How long the files of all agents, and of how many at once, are looked at before amuxd goes: it has half a
+# minute, and what is suspended is to be written down in it.
+ALL_LOOKED_AT = 10.0
+LOOKED_AT_ONCE = 16
 
 
 class Places(Protocol):
@@ -419,16 +423,20 @@ class Runs:
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""
         running = [e for e in self.supervisor.registry if e.state.state is State.RUNNING]
-        outcomes = await asyncio.gather(*(self._suspend(e, why) for e in running), return_exceptions=True)
+        # A turn each: more at once would only take the time from each other.
+        turns, over = asyncio.Semaphore(LOOKED_AT_ONCE), time.monotonic() + ALL_LOOKED_AT
+        suspending = (self._suspend(entry, why, turns, over) for entry in running)
+        outcomes = await asyncio.gather(*suspending, return_exceptions=True)
         for entry, outcome in zip(running, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 logger.error("%s could not be suspended: %s", entry.session.name, outcome)
 
-    async def _suspend(self, entry: Entry, why: str) -> None:
+    async def _suspend(self, entry: Entry, why: str, turns: asyncio.Semaphore, over: float) -> None:
         home, kills = entry.home, entry.state.memory_kills
         try:
             await self._tell_end_first(entry)
-            await self.homes.learn_last(entry)
+            async with turns:
+                await self.homes.learn_last(entry, over - time.monotonic())
             if home is not None and not processes.is_dying(home.command):
                 kills = self.host.memory_kills(home.server)
         except Exception:

@@ -33,7 +33,7 @@ class OpenShells:
         self._held[entry.id] = shell
         entry.shell_open = True
         self._watch.process(shell, partial(self._shell_ended, entry))
-        self._supervisor.changed(entry, "ShellOpen")
+        self._supervisor.changed(entry, "ShellOpen", "HostAlive")
         return True
 
     def _shell_ended(self, entry: Entry) -> None:

@@ -32,6 +32,9 @@ _under_way: dict[str, asyncio.Future[Any]] = {}
 async def one_at_a_time(place: str, work: Callable[[], Result], patience: float) -> Result:
     """Raises TimeoutError where the place does not answer: that holds up one thread, however often, and
     whatever, it is asked."""
+    if patience <= 0:
+        # Not even begun: whoever has no time left would hold up a thread in vain.
+        raise TimeoutError
     async with asyncio.timeout(patience):
         # An answer to who came before may be older than what made this one ask.
         while earlier := _under_way.get(place):

@@ -6,9 +6,11 @@ import select
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness import as_claude
 from harness.daemon import Amux
 
 from bench import ground
@@ -17,6 +19,8 @@ from bench.table import Floor, Row, against, within
 
 FEW, MANY = 100, 1000
 ROUNDS = 5
+# It waits for its first question, so that each time it is looked whether there was one.
+QUIET_AGENT = ["sh", "-c", "'exec sleep infinity'", "claude"]
 AT_ONCE = 8
 LONGEST_START = 1.0
 LONGEST_STOP = 3.0
@@ -29,23 +33,38 @@ def measure() -> list[Row]:
         alone = Floor("amuxd without sessions", _start_without_sessions())
         starts = [_start(amux) for _ in range(ROUNDS) if _stop(amux)]
         _run(amux, MANY - FEW)
-        stops, floors = [], []
-        for _ in range(ROUNDS):
-            stops.append(_stop(amux))
-            floors.append(_write_the_same(amux))
-            amux.start()
-    disk = Floor("the same bytes written and synced", p50(floors))
+        disk, stopped = _suspended(amux)
+    with ground.amux() as amux:
+        agent = as_claude.program(amux, QUIET_AGENT)
+        _in_parallel(MANY, lambda: as_claude.create(amux, agent))
+        _, agents_stopped = _suspended(amux)
+        _check_that_nothing_is_forgotten(amux)
+    what = f"SIGTERM → {MANY} sessions suspended, amuxd gone"
     return [
         within(f"start → {FEW} live sessions adopted, READY", alone, p50(starts), LONGEST_START),
-        within(f"SIGTERM → {MANY} sessions suspended, amuxd gone", disk, p50(stops), LONGEST_STOP),
-        against(f"SIGTERM → {MANY} sessions suspended, amuxd gone", disk, p50(stops), MOST_TIMES),
+        within(what, disk, stopped, LONGEST_STOP),
+        against(what, disk, stopped, MOST_TIMES),
+        within(what.replace("sessions", "agents"), disk, agents_stopped, LONGEST_STOP),
     ]
 
 
 def _run(amux: Amux, count: int) -> None:
+    _in_parallel(count, lambda: amux.create(ground.QUIET))
+
+
+def _in_parallel(count: int, create: Callable[[], object]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        for created in [threads.submit(amux.create, ground.QUIET) for _ in range(count)]:
+        for created in [threads.submit(create) for _ in range(count)]:
             created.result()
+
+
+def _suspended(amux: Amux) -> tuple[Floor, float]:
+    stops, floors = [], []
+    for _ in range(ROUNDS):
+        stops.append(_stop(amux))
+        floors.append(_write_the_same(amux))
+        amux.start()
+    return Floor("the same bytes written and synced", p50(floors)), p50(stops)
 
 
 def _start_without_sessions() -> float:
@@ -77,6 +96,13 @@ def _check(amux: Amux, wanted: str) -> None:
     states = {json.loads(path.read_text())["state"] for path in _sessions(amux).glob("*/state.json")}
     if states - {wanted}:
         raise RuntimeError(f"the sessions are {', '.join(states)} and not {wanted}")
+
+
+def _check_that_nothing_is_forgotten(amux: Amux) -> None:
+    """What is not found out in time is not known any more: without a file nothing could be resumed then."""
+    said = [json.loads(path.read_text())["said"] for path in _sessions(amux).glob("*/state.json")]
+    if unknown := said.count(None):
+        raise RuntimeError(f"of {unknown} agents it is not known any more whether anything was said to them")
 
 
 def _sessions(amux: Amux) -> Path:

@@ -41,6 +41,12 @@ def within(what: str, floor: Floor, amux: float, at_most: float) -> Row:
     return Row(what, ms(amux), _said(floor), amux / floor.seconds, f"≤ {ms(at_most)}", amux <= at_most)
 
 
+def beyond(what: str, floor: Floor, amux: float, at_most: float) -> Row:
+    """The goal is a time more than the floor."""
+    goal = f"≤ {ms(at_most)} more"
+    return Row(what, ms(amux), _said(floor), amux / floor.seconds, goal, amux - floor.seconds <= at_most)
+
+
 def _said(floor: Floor) -> str:
     return f"{ms(floor.seconds)} {floor.name}"
 

@@ -8,6 +8,7 @@ to die at. The second file collects the points that were reached.
 import asyncio
 import contextlib
 import fcntl
+import io
 import json
 import os
 import signal
@@ -18,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 ARMED, REACHED = map(Path, sys.argv[1:3])
-CHANGES = ("mkdir", "rename", "unlink", "rmdir", "mkfifo", "fsync", "fdatasync", "ftruncate", "write", "kill")
+CHANGES = (
+    *("mkdir", "rmdir", "mkfifo", "link", "rename", "unlink", "chmod", "utime"),
+    *("write", "pwrite", "truncate", "ftruncate", "fsync", "fdatasync", "kill"),
+)
 
 
 class Points:
@@ -74,6 +78,14 @@ def dig(points: Points) -> None:
         return open_file(path, flags, *arguments, **options)
 
     os.open = open_to_create
+    open_by_path = io.open
+
+    def open_to_write(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if not isinstance(path, int) and not mode.startswith("r"):
+            points.reach(f"open {path}")
+        return open_by_path(path, mode, *arguments, **options)
+
+    io.open = open_to_write
 
     from amuxd import files
     from amuxd.bus.connection import Bus

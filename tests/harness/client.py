@@ -72,6 +72,9 @@ class Session(Proxy):
 
     def wait_state(self, *states: str, timeout: float = 60) -> str:
         """By event: subscribed first, then looked, so that no change falls in between."""
+        # To listen takes a connection, and most are there already.
+        if (state := self.state) in states:
+            return state
         with self.amux.events() as events:
             if (state := self.state) in states:
                 return state

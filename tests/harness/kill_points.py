@@ -4,31 +4,50 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bus import CallFailed
 from harness.kill_scenarios import SCENARIOS, Scenario
-from harness.kill_subject import Subject
+from harness.kill_subject import Step, Subject
 from harness.killable import Killable
 
 
-def walk(amux: Killable, scenario: Scenario, directory: Path, point: int) -> list[str]:
-    """Kills amuxd at this point, if it comes to it, and returns all that it came to."""
-    subject = Subject(amux, directory, scenario.agent, scenario.in_slot)
+@dataclass(frozen=True)
+class Walk:
+    """All points that amuxd came to, and what the session then says that it has passed."""
+
+    reached: list[str]
+    passed: set[Step]
+
+
+def walk(amux: Killable, scenario: Scenario, directory: Path, point: int) -> Walk:
+    """Kills amuxd at this point, if it comes to it."""
+    subject = Subject(amux, directory, scenario.agent, scenario.in_slot, scenario.in_shell)
+    try:
+        return _walk(amux, scenario, subject, point)
+    finally:
+        subject.close()
+
+
+def _walk(amux: Killable, scenario: Scenario, subject: Subject, point: int) -> Walk:
     scenario.before(subject)
     amux.arm(point)
     # A caller learns from the bus that amuxd is gone.
-    with contextlib.suppress(CallFailed, TimeoutError):
+    failures = (CallFailed, TimeoutError) if point or scenario.is_refused else ()
+    with contextlib.suppress(*failures):
         scenario.act(subject)
     reached = amux.disarm()
     died = 0 < point <= len(reached)
     if died:
         amux.wait_until_gone()
+    subject.clear_the_way()
     if amux.has_ended:
         amux.start()
     try:
         subject.send_the_other_away()
         subject.check(scenario.allowed)
+        passed = subject.passed
         subject.remove()
     except BaseException as error:
         error.add_note(f"killed at {reached[point - 1]}" if died else "not killed")
@@ -36,15 +55,20 @@ def walk(amux: Killable, scenario: Scenario, directory: Path, point: int) -> lis
         for name in amux.sessions(archived=("b", True)):
             amux.session(name).remove(force=True)
         raise
-    return reached
+    return Walk(reached, passed)
 
 
 class Firsts:
-    """Which points of a scenario are in none before it, by what amuxd comes to when it is left alone."""
+    """Which points of a scenario are in none before it, by what amuxd comes to when it is left alone.
 
-    def __init__(self, amux: Killable, directory: Path) -> None:
+    Where each is met, none of them is left out.
+    """
+
+    def __init__(self, amux: Killable, directory: Path, each: bool = False) -> None:
+        self.passed: set[Step] = set()
         self._amux = amux
         self._directory = directory
+        self._each = each
         self._met: set[tuple[str, str, str]] = set()
         self._start: list[str] = []
         self._points: dict[str, list[int]] = {}
@@ -59,13 +83,15 @@ class Firsts:
     def _look(self, name: str) -> list[int]:
         scenario = SCENARIOS[name]
         self._looks += 1
-        reached = walk(self._amux, scenario, self._directory / str(self._looks), 0)
+        seen = walk(self._amux, scenario, self._directory / str(self._looks), 0)
+        self.passed |= seen.passed
+        every = 1 if self._each else scenario.every
         points, fresh = [], 0
-        for point, kind in enumerate(self._kinds(scenario, [_alike(line) for line in reached]), 1):
+        for point, kind in enumerate(self._kinds(scenario, [_alike(line) for line in seen.reached]), 1):
             if kind in self._met:
                 continue
             fresh += 1
-            if fresh % scenario.every == 1 % scenario.every:
+            if fresh % every == 1 % every:
                 self._met.add(kind)
                 points.append(point)
         return points

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from harness.bus import CallFailed
-from harness.kill_subject import Subject
+from harness.kill_subject import SHELL_OPEN, Subject
 from harness.waiting import until
 
 Act = Callable[[Subject], None]
@@ -22,6 +22,9 @@ class Scenario:
     allowed: set[str]
     agent: str = ""
     in_slot: bool = False
+    in_shell: bool = False
+    # Who asks for it is told that it did not work.
+    is_refused: bool = False
     # Of the points that no scenario before it has, make test kills at each so-manieth.
     every: int = 1
 
@@ -64,7 +67,7 @@ def remove(subject: Subject) -> None:
     subject.session.remove()
 
 
-def remove_while_it_runs(subject: Subject) -> None:
+def remove_by_force(subject: Subject) -> None:
     subject.session.remove(force=True)
 
 
@@ -237,7 +240,7 @@ def create_and_lose_place(subject: Subject) -> None:
     place.mkdir()
     subject.create(start=False, cwd=str(place))
     place.rmdir()
-    subject.has_place = False
+    subject.why_failed = "could not start: "
 
 
 def run_end_and_grow_old(subject: Subject) -> None:
@@ -251,6 +254,89 @@ def clean(subject: Subject) -> None:
     subject.amux.manager.call("Clean", "a{sv}", {})
 
 
+def run_and_end_well(subject: Subject) -> None:
+    create_and_start(subject)
+    end_well(subject)
+
+
+def end_well_suspended(subject: Subject) -> None:
+    run_and_go(subject)
+    subject.end(0)
+
+
+def run_and_obstruct(subject: Subject) -> None:
+    create_and_start(subject)
+    subject.obstruct()
+    subject.why_failed = "could not be stopped: "
+
+
+def run_and_be_orphaned(subject: Subject) -> None:
+    create_and_start(subject)
+    lose_the_directory(subject)
+
+
+def be_orphaned_and_find_it_again(subject: Subject) -> None:
+    assert subject.slot is not None
+    run_and_be_orphaned(subject)
+    subject.slot.directory.mkdir()
+
+
+def lose_the_directory_as_it_starts(subject: Subject) -> None:
+    """Where nothing obstructs the next amuxd, it tries to begin it first, and that fails."""
+    assert subject.slot is not None
+    die_while_it_starts(subject)
+    subject.obstruct()
+    subject.why_failed = "could not start: "
+    shutil.rmtree(subject.slot.directory)
+
+
+def run_end_and_leave_created(subject: Subject) -> None:
+    """As an amuxd did that took two steps to begin a run."""
+    run_and_end(subject)
+    go(subject)
+    at = subject.stored["state_changed_at"] + 1
+    subject.rewrite(
+        state="created",
+        previous="failed",
+        run=2,
+        end=None,
+        reason="restart was asked for",
+        state_changed_at=at,
+    )
+    subject.why_failed = "could not start: "
+
+
+def run_end_and_go(subject: Subject) -> None:
+    run_and_end(subject)
+    go(subject)
+
+
+def end_suspended_and_reboot(subject: Subject) -> None:
+    end_suspended(subject)
+    subject.reboot()
+
+
+def leave_shell(subject: Subject) -> None:
+    subject.leave_shell()
+    until(lambda: subject.amux.has_ended or not subject.amux.units(), timeout=60)
+
+
+def run_with_logind(subject: Subject) -> None:
+    subject.hear_of_shutdowns()
+    go(subject)
+    subject.amux.start()
+    create_and_start(subject)
+    assert subject.logind is not None
+    until(subject.logind.is_delayed)
+
+
+def hear_of_a_shutdown_that_is_called_off(subject: Subject) -> None:
+    assert subject.logind is not None
+    for going_down, state in ((True, "suspended"), (False, "running")):
+        subject.logind.announce(going_down)
+        until(lambda: subject.amux.has_ended or subject.stored["state"] == state)  # noqa: B023
+
+
 SCENARIOS: dict[str, Scenario] = {
     "begin": Scenario(go, begin, {"none"}),
     "create": Scenario(nothing, create, {"none", "created"}),
@@ -262,7 +348,7 @@ SCENARIOS: dict[str, Scenario] = {
     "restart in the same terminal": Scenario(run_and_end_attached, restart, {"failed", "running"}),
     "archive": Scenario(run_and_end, archive, {"failed", "archived"}),
     "remove": Scenario(run_and_end, remove, {"failed", "none"}),
-    "remove while it runs": Scenario(create_and_start, remove_while_it_runs, {"running", "stopped", "none"}),
+    "remove while it runs": Scenario(create_and_start, remove_by_force, {"running", "stopped", "none"}),
     "suspend": Scenario(create_and_start, go, {"running"}),
     "adopt": Scenario(run_and_go, come_back, {"running"}),
     "end unwatched": Scenario(end_unwatched, come_back, {"failed"}),
@@ -281,7 +367,7 @@ SCENARIOS: dict[str, Scenario] = {
     "end well": Scenario(create_and_start, end_well, {"completed"}, every=3),
     "end well and stay": Scenario(create_and_start, end_and_stay, {"running"}, agent="staying"),
     "end while suspended": Scenario(end_suspended, come_back, {"failed"}),
-    "not start": Scenario(create_and_lose_place, start, {"created", "failed"}),
+    "not start": Scenario(create_and_lose_place, start, {"created", "failed"}, is_refused=True),
     "restart a stopped one": Scenario(run_and_stop, restart, {"stopped", "running"}),
     "restart a suspended one": Scenario(run_and_reboot_and_begin, restart, {"suspended", "running"}),
     "archive a created one": Scenario(create, archive, {"created", "archived"}),
@@ -295,6 +381,51 @@ SCENARIOS: dict[str, Scenario] = {
     "come back by itself, an agent": Scenario(
         run_for_ever_and_reboot, come_back_by_itself, {"running"}, agent="marked"
     ),
+    "be suspended for a shutdown that is called off": Scenario(
+        run_with_logind, hear_of_a_shutdown_that_is_called_off, {"running"}
+    ),
+    "end well while suspended": Scenario(end_well_suspended, come_back, {"completed"}, every=3),
+    "not be stopped": Scenario(run_and_obstruct, stop, {"running", "stopped", "failed"}, is_refused=True),
+    "not begin what was left created": Scenario(run_end_and_leave_created, come_back, {"failed"}, every=3),
+    "be orphaned before it starts": Scenario(create, lose_the_directory, {"orphaned"}, in_slot=True),
+    "be orphaned as it starts": Scenario(
+        lose_the_directory_as_it_starts, come_back, {"failed", "orphaned"}, in_slot=True, every=3
+    ),
+    "archive a suspended one": Scenario(run_and_reboot_and_begin, archive, {"suspended", "archived"}),
+    "archive a stopped one": Scenario(run_and_stop, archive, {"stopped", "archived"}),
+    "archive a completed one": Scenario(run_and_end_well, archive, {"completed", "archived"}),
+    "archive an orphaned one": Scenario(run_and_be_orphaned, archive, {"orphaned", "archived"}, in_slot=True),
+    "restart a completed one": Scenario(run_and_end_well, restart, {"completed", "running"}),
+    "restart an orphaned one": Scenario(
+        be_orphaned_and_find_it_again, restart, {"orphaned", "running"}, in_slot=True
+    ),
+    "resume a suspended one": Scenario(
+        run_and_reboot_and_begin, resume, {"suspended", "running"}, agent="marked"
+    ),
+    "resume a failed one": Scenario(run_and_end, resume, {"failed", "running"}, agent="marked"),
+    "resume an orphaned one": Scenario(
+        be_orphaned_and_find_it_again, resume, {"orphaned", "running"}, agent="marked", in_slot=True
+    ),
+}
+
+# What stays open of a shell when the command in it has ended.
+OPEN = f"failed{SHELL_OPEN}"
+
+SCENARIOS |= {
+    f"{name}, in a shell": replace(scenario, in_shell=True)
+    for name, scenario in {
+        "start": Scenario(create, start, {"created", "running"}),
+        "end": Scenario(create_and_start, end, {OPEN}),
+        "stop": Scenario(create_and_start, stop, {"running", "stopped"}),
+        "adopt": Scenario(run_and_go, come_back, {"running"}),
+        "end unwatched": Scenario(end_unwatched, come_back, {OPEN}),
+        "adopt an open one": Scenario(run_end_and_go, come_back, {OPEN}),
+        "stop an open one": Scenario(run_and_end, stop, {OPEN, "failed"}),
+        "leave an open one": Scenario(run_and_end, leave_shell, {"failed"}),
+        "restart an open one": Scenario(run_and_end, restart, {OPEN, "running"}),
+        "remove an open one": Scenario(run_and_end, remove_by_force, {OPEN, "failed", "none"}),
+        "end and reboot": Scenario(end_suspended_and_reboot, come_back, {"failed"}),
+    }.items()
 }
 
 

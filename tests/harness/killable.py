@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from harness import logind
 from harness.client import BUS_NAME, Client
 from harness.machine import REPOSITORY, Machine
 from harness.waiting import until
@@ -46,7 +47,7 @@ class Killable(Client):
         self.exit_code: int | None = None
         self._nursery = machine.popen(
             [machine.bindir / "python3", PROGRAM, self.armed, self.reached],
-            env={"PYTHONPATH": str(REPOSITORY)},
+            env={"PYTHONPATH": str(REPOSITORY), "DBUS_SYSTEM_BUS_ADDRESS": logind.address_in(machine)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -3,41 +3,21 @@
 import json
 import re
 import shutil
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from agent_fixtures import state_file, state_on_disk
+from harness import as_claude
+from harness.as_claude import say
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
-from harness.machine import REPOSITORY
 from harness.waiting import until
 
 
 def claude(amux: Client, name: str = "talk") -> Session:
-    """A stand-in by that name, so that amux knows of it what it knows of claude."""
-    programs = amux.machine.home / "programs"
-    programs.mkdir(exist_ok=True)
-    program = programs / "claude"
-    standin = REPOSITORY / "tests/harness/claude.py"
-    program.write_text(
-        textwrap.dedent(f"""\
-            #!/bin/sh
-            exec {amux.machine.bindir}/python3 {standin} "$@"
-            """)
-    )
-    program.chmod(0o755)
-    environment = {"PATH": f"{programs}:{amux.environment['PATH']}", "HOME": str(amux.machine.home)}
-    session = amux.create([], agent="claude", env=environment, cwd=str(amux.machine.home), name=name)
-    until(lambda: "remembering []" in session.log())
-    return session
-
-
-def say(session: Session, text: str) -> None:
-    session.send(text)
-    until(lambda: f"heard {text}" in session.log())
+    return as_claude.begin(amux, name=name)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def test_the_flags_are_those_of_their_own_help(
     amux: Amux, environment: dict[str, str], agent: str, help_of: list[str]
 ) -> None:
     profile = BUILT_IN[agent]
-    helped = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=60)
+    helped = amux.machine.run([agent, *help_of, "--help"], env=environment, timeout=START_OF_OPENCODE)
     said = helped.stdout + helped.stderr
     assert profile.start[0] == profile.resume[0] == agent
     flags = {word for word in (*profile.start, *profile.resume) if word.startswith("-")}
@@ -132,7 +132,7 @@ def test_codex_is_known_by_the_file_that_it_writes(
     sessions = [
         amux.create([*provider, "exec", "hi"], agent="codex", env=environment, cwd=repository) for _ in "12"
     ]
-    found = [until(lambda: state_on_disk(amux, s)["conversation_id"], 30) for s in sessions]  # noqa: B023
+    found = [until(lambda: state_on_disk(amux, s)["conversation_id"]) for s in sessions]  # noqa: B023
     written = (home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
     assert {path.stem[-36:] for path in written} == set(found)
     assert len(set(found)) == 2
@@ -290,7 +290,7 @@ def test_opencode_with_the_plugin_is_resumed(
     assert not session.get("Resumable")
     until(lambda: "Ask anything" in session.call("Capture", "u", 0), timeout=START_OF_OPENCODE)
     session.send("apples")
-    conversation = until(lambda: state_on_disk(amux, session)["conversation_id"], timeout=60)
+    conversation = until(lambda: state_on_disk(amux, session)["conversation_id"], timeout=START_OF_OPENCODE)
     assert conversation.startswith("ses_")
     session.stop(timeout=60)
     assert session.get("Resumable")

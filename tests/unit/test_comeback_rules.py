@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,9 +97,10 @@ def test_a_run_that_lasts_is_written_down_as_such(
 
 
 def test_one_that_ends_before_has_not_lasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comeback, "LASTING", 100_000)
-
     async def story(world: World) -> None:
+        its_time = asyncio.Event()
+        waiting = SimpleNamespace(**{**vars(asyncio), "sleep": lambda _: its_time.wait()})
+        monkeypatch.setattr(comeback, "asyncio", waiting)
         subject = await world.create(SLEEPER, resume=ResumePolicy.AUTO)
         await world.runs.start(subject)
         await world.runs.suspend("amuxd was stopped")
@@ -106,6 +108,8 @@ def test_one_that_ends_before_has_not_lasted(tmp_path: Path, monkeypatch: pytest
         await comeback.bring_back(world.runs)
         [watching] = [t for t in world.supervisor._tasks if "_see_it_last" in repr(t)]
         await world.runs.stop(subject, 1)
+        monkeypatch.setattr(comeback, "LASTING", 0)
+        its_time.set()
         await watching
         assert not subject.state.auto_lasted
 

@@ -245,10 +245,11 @@ def test_files_that_hang_hold_up_one_thread_however_often_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learning, "DEADLINE", 0.05)
-    go_on, asked = threading.Event(), []
+    begun, go_on, asked = threading.Event(), threading.Event(), []
 
     def hang(*_question: object) -> str:
         asked.append(threading.current_thread())
+        begun.set()
         assert go_on.wait(30)
         return "c1"
 
@@ -260,6 +261,7 @@ def test_files_that_hang_hold_up_one_thread_however_often_it_prints(
         try:
             for _ in range(3):
                 assert await learner.is_in(entry, "another")
+            assert await asyncio.to_thread(begun.wait, 30)
             assert len(asked) == 1
         finally:
             go_on.set()

@@ -1,12 +1,24 @@
 """What amuxd writes down for the next one before it goes."""
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from standin_host import World, in_world
 
+from amuxd import conversations, learning, runs
+from amuxd.agents import CONVERSATION, Agent, Kept
 from amuxd.states import State
+
+TALKER = Agent(
+    "talker",
+    ("sh", "-c", "exec sleep 1000", CONVERSATION),
+    resume=("sh", "-c", "exec sleep 1000", CONVERSATION),
+    kept=Kept("TALKS", ".talks", f"{CONVERSATION}.jsonl", b"said"),
+)
+MANY = 40
 
 
 def test_what_the_kernel_had_killed_for_memory_until_then(
@@ -18,5 +30,57 @@ def test_what_the_kernel_had_killed_for_memory_until_then(
         monkeypatch.setattr(world.host, "memory_kills", lambda server: 3)
         await world.runs.suspend("amuxd was stopped")
         assert (entry.state.state, entry.state.memory_kills) == (State.SUSPENDED, 3)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_of_many_agents_a_few_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They must not take the time from each other: what is not found out in it is not known any more."""
+    monkeypatch.setattr(learning, "LAST_DEADLINE", 60)
+    turn, now, most = threading.Lock(), 0, 0
+
+    def was_said(*_: object) -> bool:
+        nonlocal now, most
+        with turn:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with turn:
+            now -= 1
+        return False
+
+    async def story(world: World) -> None:
+        entries = [await world.start(TALKER) for _ in range(MANY)]
+        monkeypatch.setattr(conversations, "was_said", was_said)
+        await world.runs.suspend("amuxd was stopped")
+        assert {(entry.state.state, entry.state.said) for entry in entries} == {(State.SUSPENDED, False)}
+        assert most <= runs.LOOKED_AT_ONCE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_agents_whose_files_hang_are_suspended_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nobody it is said then that it is known what was said."""
+    monkeypatch.setattr(learning, "LAST_DEADLINE", 0.5)
+    monkeypatch.setattr(runs, "ALL_LOOKED_AT", 0.1)
+    monkeypatch.setattr(runs, "LOOKED_AT_ONCE", 1)
+    go_on, asked = threading.Event(), []
+
+    def was_said(*question: object) -> bool:
+        asked.append(question)
+        go_on.wait(60)
+        return False
+
+    async def story(world: World) -> None:
+        entries = [await world.start(TALKER) for _ in range(MANY)]
+        monkeypatch.setattr(conversations, "was_said", was_said)
+        try:
+            await world.runs.suspend("amuxd was stopped")
+            assert {(entry.state.state, entry.state.said) for entry in entries} == {(State.SUSPENDED, None)}
+            assert len(asked) <= 1
+        finally:
+            go_on.set()
 
     asyncio.run(in_world(tmp_path, story))

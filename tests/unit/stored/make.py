@@ -11,9 +11,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1])]
 
+from harness import as_claude  # noqa: E402
 from harness.client import Session  # noqa: E402
 from harness.daemon import Amux  # noqa: E402
-from harness.machine import REPOSITORY, Machine  # noqa: E402
+from harness.machine import Machine  # noqa: E402
 from harness.waiting import until  # noqa: E402
 
 HOME = "/home/ann"
@@ -76,12 +77,7 @@ def store(amux: Amux, target: Path) -> None:
 
 
 def claude(amux: Amux, name: str) -> Session:
-    programs = amux.machine.home / "programs"
-    programs.mkdir(exist_ok=True)
-    standin = REPOSITORY / "tests/harness/claude.py"
-    program = programs / "claude"
-    program.write_text(f'#!/bin/sh\nexec {amux.machine.bindir}/python3 {standin} "$@"\n')
-    program.chmod(0o755)
+    programs = as_claude.program(amux).parent
     home = str(amux.machine.home)
     session = amux.create(
         [], agent="claude", name=name, cwd=home, env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": home}
