@@ -97,13 +97,16 @@ def why_lost(entry: Entry, surroundings: Mapping[str, str] | None = None) -> str
     return why if entry.state.said else f"{why}, and whether anything was said in it is not known"
 
 
-def was_said(entry: Entry, conversation: str, surroundings: Mapping[str, str] | None = None) -> bool:
-    """Whether the agent keeps something that was said in it."""
+def was_said(entry: Entry, conversation: str, surroundings: Mapping[str, str] | None = None) -> bool | None:
+    """Whether the agent keeps something that was said in it; None: there is no place where it would."""
     kept = _kept(entry)
     if kept is None:
         return False
-    files = _files_of(kept, conversation, with_environment(entry), surroundings)
-    return any(_has_message(file, kept.message) for file in files)
+    session = with_environment(entry)
+    files = _files_of(kept, conversation, session, surroundings)
+    if any(_has_message(file, kept.message) for file in files):
+        return True
+    return False if _base_of(kept, session, surroundings).exists() else None
 
 
 def with_environment(entry: Entry) -> Session:

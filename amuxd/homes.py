@@ -124,6 +124,9 @@ class Homes:
     async def look_what_was_said(self, entry: Entry) -> None:
         await self._learning.look_what_was_said(entry)
 
+    def look_again(self, entry: Entry) -> None:
+        self._learning.look_again(entry)
+
     async def why_lost(self, entry: Entry) -> str:
         return await self._learning.why_lost(entry)
 

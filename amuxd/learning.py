@@ -11,7 +11,7 @@ from amuxd import conversations
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.registry import Entry
 from amuxd.store import StoreError
-from amuxd.supervisor import Supervisor
+from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE, Supervisor
 from amuxd.threads import one_at_a_time
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ LOOK_AGAIN = 3.0
 DEADLINE = 10.0
 # Somebody waits for its end.
 LAST_DEADLINE = 2.0
+# Of those that are looked at again: a home that does not answer holds up a thread for each.
+AT_ONCE = 8
 
 
 class Learning:
@@ -28,6 +30,7 @@ class Learning:
         self._supervisor = supervisor
         self._host = host
         self._to_be_looked_at: set[str] = set()
+        self._few = asyncio.Semaphore(AT_ONCE)
 
     def printed(self, entry: Entry) -> None:
         """An agent that prints may have begun a conversation, and one that does not has nothing new."""
@@ -62,7 +65,7 @@ class Learning:
         except Exception:
             # Whoever ends it, or settles its end, goes on with that.
             logger.exception("%s: what was said was not found out", entry.session.name)
-        if said is False and entry.not_looked_into != conversation:
+        if said is False and not _is_to_be_looked_into(entry, conversation):
             # It is known already, or was not seen from the beginning: what was said may be gone.
             return
         try:
@@ -70,13 +73,30 @@ class Learning:
         except StoreError as error:
             logger.error("%s: what was said is not written: %s", entry.session.name, error)
 
+    def look_again(self, entry: Entry) -> None:
+        """Soon, for by the time that it is to go on its agent may have removed what was said."""
+        if _is_to_be_looked_into(entry, entry.state.conversation_id):
+            self._supervisor.spawn(self._look_until_known(entry))
+
+    async def _look_until_known(self, entry: Entry) -> None:
+        pause = RETRY_PAUSE
+        while _is_to_be_looked_into(entry, entry.state.conversation_id):
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+            if self._supervisor.registry.get(entry.id) is not entry:
+                return
+            async with self._few:
+                await self.look_what_was_said(entry)
+
     async def _write_said(self, entry: Entry, conversation: str, said: bool | None) -> None:
         def is_true_still() -> bool:
             is_news = entry.state.said is not said and _may_be_said(entry)
             return is_news and entry.state.conversation_id == conversation
 
-        if await self._supervisor.amend_if(entry, is_true_still, said=said):
-            entry.not_looked_into = conversation if said is None else ""
+        not_looked_into = conversation if said is None else ""
+        changes = {"said": said, "not_looked_into": not_looked_into}
+        if await self._supervisor.amend_if(entry, is_true_still, **changes) and not_looked_into:
+            self.look_again(entry)
 
     async def learn_said(self, entry: Entry, is_true_still: Callable[[], bool]) -> None:
         if _may_be_said(entry):
@@ -89,10 +109,15 @@ class Learning:
             async with asyncio.timeout(within):
                 surroundings = await self._host.environment(conversations.with_environment(entry))
                 look = partial(conversations.was_said, entry, conversation, surroundings)
-                return await one_at_a_time(_files_of(entry), look, within)
+                said = await one_at_a_time(_files_of(entry), look, within)
         except (TimeoutError, LaunchRefused, OSError) as error:
-            logger.warning("%s: what was said was not found out: %s", entry.session.name, error or "in time")
+            why = str(error) or "in time"
+            logger.warning("%s: what was said was not found out: %s", entry.session.name, why)
             return None
+        if said is None and not _is_to_be_looked_into(entry, conversation):
+            # It is made with the first word. Of a look that comes late it may not be mounted yet.
+            return False
+        return said
 
     async def why_lost(self, entry: Entry) -> str:
         """Why its conversation cannot go on, as a look at what is kept of it tells; empty where it can."""
@@ -159,6 +184,10 @@ class Learning:
 def _files_of(entry: Entry) -> str:
     """Of one session: what another's home does not answer is not its trouble."""
     return f"conversation of {entry.id}"
+
+
+def _is_to_be_looked_into(entry: Entry, conversation: str) -> bool:
+    return bool(conversation) and entry.state.not_looked_into == conversation
 
 
 def _may_be_said(entry: Entry) -> bool:

@@ -145,9 +145,10 @@ class Parking:
     async def _bring_back(self, entry: Entry) -> None:
         async with entry.operation:
             if entry.parked:
-                await self._begin_again(entry)
+                await self.begin_again(entry)
 
-    async def _begin_again(self, entry: Entry) -> None:
+    async def begin_again(self, entry: Entry) -> None:
+        """In its run. Whoever calls holds the operation of a session that is parked."""
         name = entry.session.name
         if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
             ways = "; possible: stop, and then restart" if entry.lost else ""

@@ -56,6 +56,8 @@ async def reconcile(runs: Runs) -> None:
     await runs.parting.read()
     await asyncio.gather(*(one(entry) for entry in runs.supervisor.registry))
     await runs.parting.forget()
+    for entry in runs.supervisor.registry:
+        runs.homes.look_again(entry)
 
 
 async def _try_to_reconcile(runs: Runs, entry: Entry) -> None:

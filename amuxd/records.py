@@ -141,6 +141,8 @@ class RunState(Stored):
     conversation_id: str = ""
     # Whether anything was said in the conversation; None: it is not known.
     said: bool | None = None
+    # The conversation of which only a look that failed made that unknown: the next one decides.
+    not_looked_into: str = ""
     resuming: bool = False
     # An agent's, as its run was begun, without what makes it report.
     agent_command: list[str] = field(default_factory=list)

@@ -50,8 +50,6 @@ class Entry:
     why_in_vain: str = ""
     # The conversation that the last look found lost, and why.
     found_lost: tuple[str, str] = ("", "")
-    # The conversation of which only a look that failed made it unknown whether anything was said in it.
-    not_looked_into: str = ""
     # What is not known of its agent may be in a configuration that cannot be read.
     configuration_error: str = ""
     # None: nobody has looked.

@@ -115,11 +115,11 @@ class Runs:
         await self.supervisor.to_the_end(self._resume(entry))
 
     async def _resume(self, entry: Entry) -> None:
-        if entry.parked:
-            await self.parking.bring_back(entry)
-            return
         async with self._operation(entry):
-            await self.begin_again(entry, states.RestartRequested(resume=True), "resume", USER)
+            if entry.parked:
+                await self.parking.begin_again(entry)
+            else:
+                await self.begin_again(entry, states.RestartRequested(resume=True), "resume", USER)
 
     async def begin_again(
         self, entry: Entry, fact: states.RestartRequested, verb: str, by: str, **changes: Any

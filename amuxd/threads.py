@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -40,9 +41,16 @@ async def one_at_a_time(place: str, work: Callable[[], Result], patience: float)
         while earlier := _under_way.get(place):
             await asyncio.wait({earlier})
         answer = _under_way[place] = asyncio.ensure_future(alone(work))
-        answer.add_done_callback(lambda _: _under_way.pop(place))
+        answer.add_done_callback(partial(_answered, place))
         result: Result = await asyncio.shield(answer)
         return result
+
+
+def _answered(place: str, answer: asyncio.Future[Any]) -> None:
+    del _under_way[place]
+    # An error that comes when nobody waits any more is nobody's.
+    if not answer.cancelled():
+        answer.exception()
 
 
 def is_asked(place: str) -> bool:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_fixtures import state_file, state_on_disk
-from harness import as_claude
+from agent_fixtures import Reboots, state_file, state_on_disk
+from harness import as_claude, hung_mount
 from harness.as_claude import say
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
 from harness.waiting import until
+from test_hung_mount import hung
 
 
 def claude(amux: Client, name: str = "talk") -> Session:
@@ -219,3 +220,42 @@ def test_of_one_that_an_older_amuxd_kept_it_is_not_known_whether_anything_was_sa
     refused = amux.cli("resume", "silent", check=False)
     assert refused.returncode == 4
     assert f"{why_lost(amux, silent)}, and whether anything was said in it is not known" in refused.stderr
+
+
+@pytest.mark.skipif(not Path(hung_mount.DEVICE).exists(), reason="there is no /dev/fuse")
+def test_what_could_not_be_looked_into_at_a_shutdown_is_looked_into_after_it(amux: Amux) -> None:
+    fresh, said = claude(amux, "fresh"), claude(amux, "said")
+    say(said, "apples")
+    with hung(amux, amux.machine.home / ".claude"):
+        amux.stop()
+    # Of the other one it may have been known already.
+    assert state_on_disk(amux, fresh)["said"] is None
+    with kept_no_more(amux):
+        # What it is kept in may be mounted later.
+        Reboots(amux).reboot(fresh, said)
+        refused = amux.cli("resume", "fresh", check=False)
+        assert refused.returncode == 4
+        assert f"{why_lost(amux, fresh)}, and whether anything was said in it is not known" in refused.stderr
+        assert state_on_disk(amux, fresh)["said"] is None
+    until(lambda: state_on_disk(amux, fresh)["said"] is False)
+    until(lambda: state_on_disk(amux, said)["said"] is True)
+    with kept_no_more(amux):
+        # By then claude may have removed it.
+        assert amux.cli("resume", "said", check=False).returncode == 4
+        fresh.call("Resume")
+        until(lambda: "remembering []" in fresh.log())
+    said.call("Resume")
+    until(lambda: "remembering ['apples']" in said.log())
+
+
+@pytest.mark.skipif(not Path(hung_mount.DEVICE).exists(), reason="there is no /dev/fuse")
+def test_what_could_not_be_looked_into_at_its_end_is_looked_into_soon(amux: Amux) -> None:
+    fresh, said = claude(amux, "fresh"), claude(amux, "said")
+    say(said, "apples")
+    with hung(amux, amux.machine.home / ".claude"):
+        fresh.stop()
+    assert state_on_disk(amux, fresh)["said"] is None
+    until(lambda: state_on_disk(amux, fresh)["said"] is False)
+    fresh.call("Resume")
+    until(lambda: "remembering []" in fresh.log())
+    assert state_on_disk(amux, fresh)["said"] is False

@@ -84,7 +84,11 @@ def test_where_the_last_look_took_too_long_no_empty_conversation_is_begun(
         monkeypatch.setattr(conversations, "was_said", lambda *_: answers.wait(20))
         await world.runs.suspend("amuxd was stopped")
         answers.set()
-        assert (entry.state.state, entry.state.said) == (State.SUSPENDED, None)
+        known = world.store.load(entry.id)
+        assert isinstance(known, Known)
+        assert (known.state.state, known.state.said) == (State.SUSPENDED, None)
+        # The next amuxd looks again.
+        assert known.state.not_looked_into == entry.state.conversation_id
 
     with_kept_conversation(tmp_path, story)
 

@@ -341,6 +341,17 @@ def test_two_who_want_it_back_bring_it_back_once(tmp_path: Path) -> None:
     asyncio.run(in_world(tmp_path, story))
 
 
+def test_who_wants_one_back_that_is_stopped_first_has_it_resumed(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        await world.runs.parking.park(entry)
+        # Who comes second finds it parked still, and waits for the one who came first.
+        await asyncio.gather(world.runs.stop(entry, 1), world.runs.resume(entry))
+        assert (entry.state.state, entry.state.run) == (State.RUNNING, 2)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 def test_it_is_parked_once(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         entry = await world.start(SLEEPER)
