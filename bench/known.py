@@ -25,16 +25,13 @@ def measure() -> list[Row]:
     with ground.amux(MANY) as amux:
         rows.append(_list(amux, MANY))
         rows.append(_start(amux))
-        fresh = Meter(amux).memory()
+        fresh = Meter(amux.machine).memory()
         floor = imports.memory(amux)
         rows.append(memory(f"memory, {MANY} known, after the start", fresh, floor, MOST_MEMORY))
         for _ in range(ROUNDS):
             amux.cli("ls", "--json")
-        rows.append(
-            memory(
-                f"memory, {MANY} known, after {ROUNDS} ls --json", Meter(amux).memory(), floor, MOST_MEMORY
-            )
-        )
+        listed = Meter(amux.machine).memory()
+        rows.append(memory(f"memory, {MANY} known, after {ROUNDS} ls --json", listed, floor, MOST_MEMORY))
     return rows
 
 

@@ -51,6 +51,16 @@ def _said(floor: Floor) -> str:
     return f"{ms(floor.seconds)} {floor.name}"
 
 
+def processor(what: str, floor: float, amux: float, at_most: float) -> Row:
+    """Each is a share of a core, as the goal is."""
+    said = f"{_share(floor)} a bare loop that watches the same"
+    return Row(what, f"{_share(amux)} of a core", said, amux / floor, f"≤ {at_most:.1%}", amux <= at_most)
+
+
+def _share(share: float) -> str:
+    return f"{share:.3%}"
+
+
 def memory(what: str, amux: tuple[int, int], floor: tuple[int, int], at_most: int) -> Row:
     """Each is what is resident and its proportional share; the goal, in MB, is for all that is resident."""
     return Row(
