@@ -75,12 +75,12 @@ class Learning:
 
     def look_again(self, entry: Entry) -> None:
         """Soon, for by the time that it is to go on its agent may have removed what was said."""
-        if _is_to_be_looked_into(entry, entry.state.conversation_id):
+        if _waits_for_a_look(entry):
             self._supervisor.spawn(self._look_until_known(entry))
 
     async def _look_until_known(self, entry: Entry) -> None:
         pause = RETRY_PAUSE
-        while _is_to_be_looked_into(entry, entry.state.conversation_id):
+        while _waits_for_a_look(entry):
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
             if self._supervisor.registry.get(entry.id) is not entry:
@@ -188,6 +188,11 @@ def _files_of(entry: Entry) -> str:
 
 def _is_to_be_looked_into(entry: Entry, conversation: str) -> bool:
     return bool(conversation) and entry.state.not_looked_into == conversation
+
+
+def _waits_for_a_look(entry: Entry) -> bool:
+    """Its agent may have told meanwhile that something was said."""
+    return _may_be_said(entry) and _is_to_be_looked_into(entry, entry.state.conversation_id)
 
 
 def _may_be_said(entry: Entry) -> bool:
