@@ -167,7 +167,7 @@ class Orphans:
     def _was_there(self, workspace: Workspace) -> bool:
         """It was seen, or somebody lives who began in it. Else, after a boot, it may be mounted yet."""
         live = (entry.session_alive is Liveness.ALIVE for entry in self._workspaces.sessions_in(workspace.id))
-        return self._identities.get(workspace.directory) is not None or any(live)
+        return workspace.id in self._workspaces.seen or any(live)
 
     def _orphan(self, workspace: Workspace, entries: Iterable[Entry]) -> None:
         for entry in filter(depends, entries):

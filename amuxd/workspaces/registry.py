@@ -58,6 +58,8 @@ class Workspaces:
         ledger.seen_of = self._seen_of
         # Of those whose directory is looked for.
         self.presence: dict[str, Presence] = {}
+        # Whose directory was there at some time since amuxd began.
+        self.seen: set[str] = set()
         self._known: dict[str, Workspace] = {}
         self.not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
@@ -199,6 +201,7 @@ class Workspaces:
     def know(self, workspace: Workspace) -> None:
         self._finish(workspace)
         self._known[workspace.id] = workspace
+        self.seen.add(workspace.id)
         logger.info("workspace %s: added, %s", workspace.name, workspace.directory)
         for listener in self._listeners:
             listener.workspace_appeared(workspace)
@@ -209,6 +212,7 @@ class Workspaces:
         except StoreError as error:
             raise Internal(f"the workspace {workspace.name} is not forgotten: {error}") from error
         self.presence.pop(workspace.id, None)
+        self.seen.discard(workspace.id)
         self._finish(workspace)
         if self._known.pop(workspace.id, None):
             logger.info("workspace %s: removed", workspace.name)
@@ -235,6 +239,8 @@ class Workspaces:
         return where
 
     def found(self, workspace: Workspace, presence: Presence) -> None:
+        if presence is Presence.PRESENT:
+            self.seen.add(workspace.id)
         for entry in self.sessions_in(workspace.id):
             self._tell_entry(entry, presence)
         if workspace.id in self._known and self.presence.get(workspace.id) is not presence:

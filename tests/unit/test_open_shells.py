@@ -81,9 +81,9 @@ def test_its_end_is_shown_to_who_looks_at_it_and_not_in_the_next_run(
         monkeypatch.setattr(world.host, "show_end", show_end)
         await world.runs.start(entry)
         monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=0))
-        world.runs.homes.look_for_end_in_shell(entry)
+        world.runs.aftermath.look_for_end_in_shell(entry)
         await world.until(lambda: entry.shell_open)
-        await world.runs.homes.settled(entry)
+        await world.runs.aftermath.settled(entry)
         world.host.clients = 1
         async with entry.operation:
             restarting = asyncio.ensure_future(world.runs.restart(entry)) if begun_again else None
