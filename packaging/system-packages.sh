@@ -74,6 +74,8 @@ look() {
         has dunst || need dunst dunst dunst
         has import || need imagemagick ImageMagick imagemagick
         has gdbus || need libglib2.0-bin glib2 glib2
+        has zsh || need zsh zsh zsh
+        has fish || need fish fish fish
     fi
 }
 

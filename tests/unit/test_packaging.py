@@ -112,7 +112,7 @@ case "${0##*/} $*" in
     *) exit ;;
 esac
 for tool in tmux dbus-daemon git systemd-nspawn debootstrap shellcheck unshare busctl ps xmllint python3 \\
-    Xvfb dunst import gdbus mkfs.btrfs; do
+    Xvfb dunst import gdbus mkfs.btrfs zsh fish; do
     printf '#!/bin/bash\\necho "tmux %s"\\n' "${TMUX_VERSION:-3.4}" >"$TREE/bin/$tool"
     chmod +x "$TREE/bin/$tool"
 done
