@@ -255,6 +255,8 @@ class Workspace(Stored):
     hook_failure: str = ""
     # The PATH of who made it: there is what git calls in it.
     search_path: str = ""
+    # The last boot on which its directory was there.
+    seen_on: str = ""
     holders: list[Place] = field(default_factory=list)
     queue: list[Place] = field(default_factory=list)
 

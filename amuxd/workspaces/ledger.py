@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from amuxd import files, paths, processes
-from amuxd.records import Allowed, NotReadable, Place, Process, RunState, Workspace, to_text
+from amuxd.records import Allowed, NotReadable, Place, Process, RunState, Workspace, is_of_boot, to_text
 from amuxd.store import Store
 from amuxd.supervisor import now
 from amuxd.workspaces import slots
@@ -86,10 +86,13 @@ class Ledger:
             files.sync_renamed(self._directory)
         return aside
 
-    def define(self, workspace: Workspace) -> None:
+    def define(self, workspace: Workspace) -> Workspace:
         """A new one, or one that is made now; nobody can have taken a slot in it before."""
+        if not workspace.being_made:
+            workspace = replace(workspace, seen_on=self._boot_id)
         with files.locked(self._directory), files.disk_errors("be written down"):
             files.replace(self._path(workspace.id), to_text(workspace))
+        return workspace
 
     def remove(self, workspace_id: str) -> None:
         with files.locked(self._directory), files.disk_errors("be forgotten"):
@@ -135,6 +138,17 @@ class Ledger:
         with files.locked(self._directory), files.disk_errors("be written down"):
             before = files.read(Workspace, self._path(workspace_id))
             after = replace(before, directory=directory)
+            self._write(before, after)
+            return after
+
+    def was_seen(self, workspace: Workspace) -> bool:
+        """Its directory, on this boot."""
+        return is_of_boot(workspace.seen_on, self._boot_id)
+
+    def saw(self, workspace_id: str) -> Workspace:
+        with files.locked(self._directory), files.disk_errors("be written down"):
+            before = files.read(Workspace, self._path(workspace_id))
+            after = replace(before, seen_on=self._boot_id)
             self._write(before, after)
             return after
 

@@ -57,7 +57,7 @@ class Maker:
             if asked.path:
                 made = replace(bare, directory=await _given(asked.path))
                 with self._workspaces.promised_directory(made):
-                    await self._workspaces.write(made)
+                    made = await self._workspaces.write(made)
                     self._workspaces.know(made)
                 return made
             return await self._worktree(bare, asked)
@@ -81,7 +81,7 @@ class Maker:
                 except AmuxError:
                     await self._workspaces.forget(planned)
                     raise
-                await self._workspaces.write(made)
+                made = await self._workspaces.write(made)
                 self._workspaces.know(made)
                 return made
 
@@ -106,7 +106,7 @@ class Maker:
         try:
             if await self._recovered(unfinished):
                 made = replace(unfinished, being_made=False)
-                await self._workspaces.write(made)
+                made = await self._workspaces.write(made)
                 self._workspaces.know(made)
                 return ""
         except (AmuxError, GitFailed, OSError) as error:

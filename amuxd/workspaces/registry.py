@@ -19,7 +19,7 @@ from amuxd.errors import (
     WorkspaceBusy,
 )
 from amuxd.files import StoreError
-from amuxd.records import Ground, Place, Process, RunState, Workspace
+from amuxd.records import Ground, NotReadable, Place, Process, RunState, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
 from amuxd.supervisor import RETRY_PAUSE, Supervisor
@@ -58,7 +58,7 @@ class Workspaces:
         ledger.seen_of = self._seen_of
         # Of those whose directory is looked for.
         self.presence: dict[str, Presence] = {}
-        # Whose directory was there at some time since amuxd began.
+        # Whose directory was there at some time on this boot.
         self.seen: set[str] = set()
         self._known: dict[str, Workspace] = {}
         self.not_readable: dict[str, UnreadableWorkspace] = {}
@@ -84,6 +84,8 @@ class Workspaces:
                 self.not_readable[found.id] = unfinished(found, "amuxd ended meanwhile")
             else:
                 self._known[found.id] = found
+                if self.ledger.was_seen(found):
+                    self.seen.add(found.id)
         return being_made
 
     def listen(self, listener: WorkspaceListener) -> None:
@@ -187,12 +189,13 @@ class Workspaces:
             logger.error("what was made of workspace %s stays: %s", known.name, why)
             self.not_readable[workspace.id] = replace(known, why=why)
 
-    async def write(self, workspace: Workspace) -> None:
+    async def write(self, workspace: Workspace) -> Workspace:
         """First as what is being made: a crash after this leaves nothing that nobody knows of."""
         try:
-            await self.supervisor.on_disk(self.ledger.define, workspace)
+            written: Workspace = await self.supervisor.on_disk(self.ledger.define, workspace)
         except StoreError as error:
             raise Internal(f"the workspace {workspace.name} is not made: {error}") from error
+        return written
 
     async def write_directory(self, workspace: Workspace, directory: str) -> None:
         """The same directory by another path."""
@@ -239,13 +242,21 @@ class Workspaces:
         return where
 
     def found(self, workspace: Workspace, presence: Presence) -> None:
-        if presence is Presence.PRESENT:
+        if presence is Presence.PRESENT and workspace.id not in self.seen:
             self.seen.add(workspace.id)
+            self.supervisor.spawn(self._write_seen(workspace))
         for entry in self.sessions_in(workspace.id):
             self._tell_entry(entry, presence)
         if workspace.id in self._known and self.presence.get(workspace.id) is not presence:
             self.presence[workspace.id] = presence
             self._presence_changed(workspace)
+
+    async def _write_seen(self, workspace: Workspace) -> None:
+        """For the next amuxd, which could else not tell what was deleted from what is still to come."""
+        try:
+            self._take_in(await self.supervisor.on_disk(self.ledger.saw, workspace.id))
+        except (StoreError, NotReadable) as error:
+            logger.error("that %s was there is not kept: %s", workspace.directory, error)
 
     def looked_for_by_nobody(self, workspace: Workspace) -> None:
         """Whether its directory is there is not known any more."""

@@ -82,4 +82,6 @@ class Reboots:
             state = json.loads(path.read_text())
             boots = {name: f"boot-{self._boots}" for name in ("boot_id", "auto_boot") if state[name]}
             path.write_text(json.dumps(state | boots | changes))
+        for path in (self._amux.state / "workspaces").glob("*.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"seen_on": f"boot-{self._boots}"}))
         self._amux.start()

@@ -36,7 +36,7 @@ FIELDS = {
     ),
     "Workspace": (
         "id name directory created_at slots repository branch made_branch base being_made copied copied_from"
-        " hook_failure search_path holders queue"
+        " hook_failure search_path seen_on holders queue"
     ),
 }
 
