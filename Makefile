@@ -16,7 +16,7 @@ test: ## set up and run everything: checks, all tests, each Python, oldest and n
 	@packaging/system-packages.sh test
 	@packaging/test.sh
 
-nightly: ## the slow tests: amuxd killed at every point of every scenario
+nightly: ## the slow tests: amuxd killed at every point of every scenario, a thousand lives of worktrees
 	@packaging/system-packages.sh test
 	@packaging/venv.sh build/venv/test --extras test,check
 	@. packaging/lib.sh; tests_as_root build/venv/test/bin/pytest -m nightly

@@ -78,7 +78,7 @@ on_python() {
     packaging/venv.sh "$directory" --python "$python" --constraints "$constraints" --extras test ||
         { failures+=("Python $version with the $dependencies dependencies"); return; }
     passes "The core of the tests on Python $version with the $dependencies dependencies" \
-        tests_as_root "$directory/bin/pytest" -n "$workers" "${core[@]}"
+        tests_as_root "$directory/bin/pytest" -n "$workers" -m "not nightly" "${core[@]}"
 }
 
 on_python 3.11 oldest

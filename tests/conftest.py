@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("cli_fixtures", "ends_fixtures", "events_fixtures", "server_fixtures")
-pytest.register_assert_rewrite("worktree_work")
+pytest.register_assert_rewrite("mortal_amuxd", "person_at_work", "worktree_work")
 pytest.register_assert_rewrite("harness.killable", "harness.kill_subject", "harness.kill_points")
 
 from harness import debian13  # noqa: E402

@@ -16,6 +16,16 @@ _ID = re.compile(r"[0-9a-f]{40,64}")
 _MOUNTS = Path("/proc/self/mountinfo")
 # A fetch makes those of remotes, and only what is pushed or merged there is in them.
 _REFS_OF_ITS_OWN = ("--exclude=refs/remotes/*", "--all")
+_OPERATIONS = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "BISECT_LOG": "a bisect",
+    # Between two commits of several, when neither head is there.
+    "sequencer": "a cherry-pick or revert",
+}
 
 Ask = Callable[..., str]
 
@@ -116,7 +126,7 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
             unseen = changed_unseen(repository, index_of(repository), environment)
             if changed or unseen or any(repositories_below(repository)):
                 return False
-        has_more = any((own / name).is_dir() for name in ("modules", "worktrees"))
+        has_more = any((own / name).is_dir() for name in ("modules", "worktrees")) or operation_in(own)
         return not has_more and commits_of_its_own(own) == 0 and not abandoned(own)
     except GitFailed:
         return False
@@ -181,6 +191,10 @@ def _present(ask: Ask, commits: Sequence[str]) -> list[str]:
     given = "".join(f"{commit}\n" for commit in commits)
     told = ask("cat-file", "--batch-check=%(objectname) %(objecttype)", input=given)
     return [line.split()[0] for line in told.splitlines() if line.endswith((" commit", " tag"))]
+
+
+def operation_in(git_directory: Path) -> str:
+    return next((what for name, what in _OPERATIONS.items() if (git_directory / name).exists()), "")
 
 
 def mounts_below(directory: Path) -> Iterator[Path]:

@@ -1,26 +1,19 @@
 """How a worktree stands: what is in it that is nowhere else."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from amuxd.git import STRICTLY, GitFailed, git
 from amuxd.workspaces import hidden
 
-_OPERATIONS = {
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase",
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "BISECT_LOG": "a bisect",
-    # Between two commits of several, when neither head is there.
-    "sequencer": "a cherry-pick or revert",
-}
 _NOTHING_MORE: Mapping[str, str] = {}
 _DETACHED = "(detached)"
 _UNBORN = "(initial)"
+
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -49,6 +42,8 @@ class Standing:
     stashes: int = 0
     operation: str = ""
     submodules: dict[str, int] = field(default_factory=dict)
+    # What is under way in each.
+    submodule_operations: dict[str, str] = field(default_factory=dict)
     has_submodules: bool = False
     nested: list[str] = field(default_factory=list)
     # Where git keeps what belongs to this worktree alone; none where it knows of none.
@@ -92,6 +87,7 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
             _counted(commits, "commit", "commits", f" in submodule {name} on no remote")
             for name, commits in standing.submodules.items()
         ),
+        *(f"{what} under way in submodule {name}" for name, what in standing.submodule_operations.items()),
         *(f"another repository, worktree or mount in it, {path}" for path in standing.nested),
     ]
     return [words for words in found if words]
@@ -227,13 +223,16 @@ def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: s
     branches = {name for name in (files.branch, made_branch) if name}
     tips = [files.head, tip_of(repository, made_branch), *(hidden.tips_of_its_own(own) if own else [])]
     tips = [tip for tip in dict.fromkeys(tips) if tip]
+    modules = own / "modules" if own else Path()
+    submodules = {str(at.relative_to(modules)): at for at in submodule_directories(modules)} if own else {}
     return Standing(
         files,
         tips,
         unpushed=unpushed(repository, tips, files.branch, made_branch),
         stashes=_stashes(repository, branches, detached=bool(own) and not files.branch),
-        operation=operation_in(own) if own else "",
-        submodules=dict(_submodules(own / "modules")) if own else {},
+        operation=hidden.operation_in(own) if own else "",
+        submodules=_told(hidden.commits_of_its_own, submodules),
+        submodule_operations=_told(hidden.operation_in, submodules),
         git_directory=own,
         made_branch=made_branch,
     )
@@ -276,10 +275,6 @@ def _everything_in(directory: Path, environment: Mapping[str, str]) -> _Inside:
             untracked += [f"{name}/{path}" for path in hidden.entries_with_files(inner)]
     files = replace(told, uncommitted=uncommitted, untracked=untracked, ignored=ignored)
     return _Inside(files, told, nested, index)
-
-
-def operation_in(git_directory: Path) -> str:
-    return next((what for name, what in _OPERATIONS.items() if (git_directory / name).exists()), "")
 
 
 def unpushed(repository: str, tips: Sequence[str], branch: str, made_branch: str) -> int:
@@ -350,11 +345,9 @@ def submodule_directories(modules: Path) -> Iterator[Path]:
             yield from submodule_directories(entry)
 
 
-def _submodules(modules: Path) -> Iterator[tuple[str, int]]:
-    for directory in submodule_directories(modules):
-        commits = hidden.commits_of_its_own(directory)
-        if commits:
-            yield str(directory.relative_to(modules)), commits
+def _told(ask: Callable[[Path], Told], submodules: Mapping[str, Path]) -> dict[str, Told]:
+    """Of those of which there is something to tell."""
+    return {name: told for name, directory in submodules.items() if (told := ask(directory))}
 
 
 def common_directory(repository: str) -> Path:

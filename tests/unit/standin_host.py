@@ -52,10 +52,7 @@ class StandinHost:
             except OSError as error:
                 raise LaunchRefused(str(error.strerror)) from error
         self.processes.append(process)
-        command, server = processes.identify(process.pid), processes.identify(os.getpid())
-        assert command
-        assert server
-        return Home(command, server, os.pidfd_open(process.pid), os.pidfd_open(os.getpid()))
+        return home_of(process)
 
     async def environment(self, session: Session) -> dict[str, str]:
         self._maybe_fail("environment")
@@ -143,6 +140,13 @@ class StandinHost:
             process.communicate()
 
 
+def home_of(process: subprocess.Popen[bytes]) -> Home:
+    command, server = processes.identify(process.pid), processes.identify(os.getpid())
+    assert command
+    assert server
+    return Home(command, server, os.pidfd_open(process.pid), os.pidfd_open(os.getpid()))
+
+
 def _started(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log)
 
@@ -172,13 +176,13 @@ class Changes:
 class World:
     """A supervisor with real files, and sessions of the agents that the test makes up."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, host: StandinHost | None = None) -> None:
         self.store = Store(root)
-        self.host = StandinHost(self.store)
+        self.host = host or StandinHost(self.store)
         self.supervisor = Supervisor(self.store, "boot")
         self.watch = Watch()
-        places = Workspaces(self.supervisor, Ledger(root, self.store, "boot"))
-        self.runs = Runs(self.supervisor, self.host, self.watch, places, Settings(stop_grace=5))
+        self.workspaces = Workspaces(self.supervisor, Ledger(root, self.store, "boot"))
+        self.runs = Runs(self.supervisor, self.host, self.watch, self.workspaces, Settings(stop_grace=5))
         self.changes = Changes()
         self.supervisor.listen(self.runs.parking)
         self.supervisor.listen(self.changes)

@@ -87,6 +87,12 @@ def test_untracked_files_of_an_ignored_clone_that_the_user_does_not_want_to_see(
     assert "cache/clone" in refusal(made)
 
 
+def test_an_operation_in_an_ignored_clone(repo: Path) -> None:
+    made, clone = clone_of(repo)
+    git(clone, "bisect", "start")
+    assert "cache/clone" in refusal(made)
+
+
 def test_an_ignored_clone_that_has_worktrees_or_submodules_elsewhere(repo: Path) -> None:
     made, clone = clone_of(repo)
     git(clone, "worktree", "add", "-q", "--detach", str(repo.parent / "elsewhere"))

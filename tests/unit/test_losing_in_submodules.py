@@ -185,3 +185,13 @@ def test_a_submodule_on_a_branch_without_a_commit(repo: Path) -> None:
     assert "1 commit in submodule lib on no remote" in refusal(made)
     assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
     assert tip in git(repo, "rev-list", "--all").split()
+
+
+def test_an_operation_in_a_submodule(repo: Path) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = update(made)
+    git(inner, "bisect", "start")
+    assert refusal(made) == "a bisect under way in submodule lib"
+    git(inner, "bisect", "reset")
+    assert worktrees.remove(made, force=False) == Removed([], [])
