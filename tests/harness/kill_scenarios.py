@@ -388,6 +388,9 @@ SCENARIOS: dict[str, Scenario] = {
     "not be stopped": Scenario(run_and_obstruct, stop, {"running", "stopped", "failed"}, is_refused=True),
     "not begin what was left created": Scenario(run_end_and_leave_created, come_back, {"failed"}, every=3),
     "be orphaned before it starts": Scenario(create, lose_the_directory, {"orphaned"}, in_slot=True),
+    "be orphaned while suspended": Scenario(
+        run_and_reboot_and_begin, lose_the_directory, {"orphaned"}, in_slot=True, every=3
+    ),
     "be orphaned as it starts": Scenario(
         lose_the_directory_as_it_starts, come_back, {"failed", "orphaned"}, in_slot=True, every=3
     ),

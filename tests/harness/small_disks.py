@@ -23,12 +23,12 @@ class Disk:
         self._root = amux.machine.outside(self.directory)
         machine.run(["mkdir", "-p", self.directory])
         if kind == "full ext4":
-            image = machine.temporary / "disk"
+            image = machine.temporary / "small-disk.image"
             machine.run(["truncate", "--size=16M", image])
             machine.run(["/usr/sbin/mkfs.ext4", "-q", "-m0", image])
             machine.run(["mount", "-o", "loop", image, self.directory])
         elif kind == "quota":
-            self._make_with_quota(machine.temporary / "disk")
+            self._make_with_quota(machine.temporary / "small-disk.image")
         else:
             options = "size=8M,nr_inodes=200" if kind == "no inodes" else "size=8M"
             machine.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.directory])

@@ -50,7 +50,7 @@ def known_to_git(repo: Path) -> tuple[str, str]:
 def test_what_is_on_a_file_system_that_is_not_mounted_is_not_given_up(
     amux: Amux, repo: Path, top: Path
 ) -> None:
-    disk, directory = amux.machine.temporary / "disk", top / "code/fix"
+    disk, directory = amux.machine.temporary / "mounted-later", top / "code/fix"
     shutil.rmtree(disk, ignore_errors=True)
     disk.mkdir()
     with mounted(amux, disk, top):
