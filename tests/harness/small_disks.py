@@ -55,6 +55,8 @@ class Disk:
                 script = 'i=0; mkdir "$0"; while touch "$0/$i"; do i=$((i+1)); done 2>/dev/null'
                 self.machine.run(["sh", "-c", script, self.filler])
             case _:
+                # What was given back is free once the journal is written, which may be after the filling.
+                self.machine.run(["sync", "--file-system", self.directory])
                 self.machine.run(["dd", "if=/dev/zero", f"of={self.filler}", "bs=64k"], check=False)
                 self.machine.run(["dd", "if=/dev/zero", f"of={self.filler}.2", "bs=512"], check=False)
 

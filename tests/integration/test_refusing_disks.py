@@ -130,7 +130,9 @@ def test_a_stop_that_is_refused_names_a_way_to_end_the_processes(disk: tuple[Amu
     assert session.state == "running"
     amux.machine.run(shlex.split(way[1]), env=amux.environment)
     until(lambda: not amux.machine.pids_of("sleep"))
-    until(lambda: session.get("Unwritten"))
+    # With who took down its output goes what ext4 had set apart for the log: the end may find room there.
+    may_be_written = small.kind == "full ext4"
+    until(lambda: session.get("Unwritten") or (may_be_written and session.state == "failed"))
     # btrfs renames nothing for whoever has used up his quota.
     if small.kind not in {"read-only", "quota"}:
         amux.cli("rm", ended.id)
