@@ -254,7 +254,7 @@ def test_what_could_not_be_looked_into_at_its_end_is_looked_into_soon(amux: Amux
     say(said, "apples")
     with hung(amux, amux.machine.home / ".claude"):
         fresh.stop()
-    assert state_on_disk(amux, fresh)["said"] is None
+        assert state_on_disk(amux, fresh)["said"] is None
     until(lambda: state_on_disk(amux, fresh)["said"] is False)
     fresh.call("Resume")
     until(lambda: "remembering []" in fresh.log())

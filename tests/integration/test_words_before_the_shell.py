@@ -163,4 +163,4 @@ def test_the_next_run_has_words_of_its_own(amux: Amux, bashrc: Path) -> None:
     session.call("Restart")
     session.wait_state("failed")
     assert session.certificate(2)["last_lines"] == [f"run {session.id}"]
-    session.remove()
+    session.remove(force=True)
