@@ -207,9 +207,7 @@ class Daemon:
         # At once: at a shutdown the machine waits for this, and what callers still wait for comes after.
         await runs.suspend("amuxd was stopped")
         await server.drain(DRAIN, QUESTIONS)
-        supervisor.cancel_tasks()
-        await runs.suspend("amuxd was stopped")
-        await runs.parting.leave("amuxd was stopped")
+        await runs.part("amuxd was stopped")
         events.close()
         if bus_failure:
             # systemd starts amuxd again; the sessions do not notice.

@@ -34,6 +34,8 @@ KILLED = 10.0
 # minute, and what is suspended is to be written down in it.
 ALL_LOOKED_AT = 10.0
 LOOKED_AT_ONCE = 16
+# How long amuxd waits, before it goes, for what the disk has been given to write.
+LAST_WRITTEN = 5.0
 
 
 class Places(Protocol):
@@ -419,6 +421,14 @@ class Runs:
             # It may have left its unit.
             await self._end_the_rest(entry, None)
             await self.aftermath.settled(entry)
+
+    async def part(self, why: str) -> None:
+        """The last that amuxd does: what is half done stays so, and whatever runs is said to be left."""
+        self.supervisor.cancel_tasks()
+        # What they had begun to write lands all the same, and may be that a command runs.
+        await self.supervisor.written(LAST_WRITTEN)
+        await self.suspend(why)
+        await self.parting.leave(why)
 
     async def suspend(self, why: str) -> None:
         """Whatever runs goes on without amuxd, and the disk says so."""

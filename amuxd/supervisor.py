@@ -95,6 +95,12 @@ class Supervisor:
         for task in list(self._tasks):
             task.cancel()
 
+    async def written(self, patience: float) -> None:
+        """Returns once nothing is being written any more, also of what nobody waits for."""
+        over = asyncio.get_running_loop().time() + patience
+        while self._changes and (left := over - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._changes, timeout=left)
+
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):

@@ -10,7 +10,10 @@ from standin_host import World, in_world
 
 from amuxd import conversations, learning, runs
 from amuxd.agents import CONVERSATION, Agent, Kept
+from amuxd.records import HistoryEntry, RunState
+from amuxd.registry import Entry
 from amuxd.states import State
+from amuxd.store import Known, Store
 
 TALKER = Agent(
     "talker",
@@ -19,6 +22,68 @@ TALKER = Agent(
     kept=Kept("TALKS", ".talks", f"{CONVERSATION}.jsonl", b"said"),
 )
 MANY = 40
+
+
+class SlowDisk:
+    """Holds back the word that a command runs."""
+
+    def __init__(self, store: Store) -> None:
+        self.asked, self.go_on = asyncio.Event(), threading.Event()
+        self._loop, self._change = asyncio.get_running_loop(), store.change
+        store.change = self._slowly  # type: ignore[method-assign]
+
+    def _slowly(self, old: RunState, new: RunState, line: HistoryEntry | None) -> None:
+        if new.state is State.RUNNING:
+            self._loop.call_soon_threadsafe(self.asked.set)
+            self.go_on.wait(60)
+        self._change(old, new, line)
+
+
+def on_disk(world: World, entry: Entry) -> RunState:
+    known = world.store.load(entry.id)
+    assert isinstance(known, Known)
+    return known.state
+
+
+@pytest.mark.parametrize("begun_by", ["start", "restart"])
+def test_what_is_being_begun_as_amuxd_goes_is_left_suspended(tmp_path: Path, begun_by: str) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        if begun_by == "restart":
+            await world.runs.start(entry)
+            await world.runs.stop(entry, 1)
+        disk = SlowDisk(world.store)
+        asking = asyncio.ensure_future(getattr(world.runs, begun_by)(entry))
+        await disk.asked.wait()
+        parting = asyncio.ensure_future(world.runs.part("amuxd was stopped"))
+        try:
+            assert not (await asyncio.wait({parting}, timeout=0.3))[0]
+        finally:
+            disk.go_on.set()
+        await parting
+        assert on_disk(world, entry).state is State.SUSPENDED
+        assert asking.cancelled()
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_amuxd_goes_though_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LAST_WRITTEN", 0.05)
+
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        disk = SlowDisk(world.store)
+        asking = asyncio.ensure_future(world.runs.start(entry))
+        await disk.asked.wait()
+        try:
+            async with asyncio.timeout(30):
+                await world.runs.part("amuxd was stopped")
+            assert on_disk(world, entry).state is State.STARTING
+            assert asking.cancelled()
+        finally:
+            disk.go_on.set()
+
+    asyncio.run(in_world(tmp_path, story))
 
 
 def test_what_the_kernel_had_killed_for_memory_until_then(
