@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from amuxd import states
@@ -46,14 +46,15 @@ class Parking:
     async def _park_by_hand(self, entry: Entry) -> None:
         async with entry.operation:
             if not _runs(entry):
-                raise impossible(entry, "park")
+                raise _not_to_be_parked(entry)
             try:
                 await self._refuse_if_it_would_lose(entry)
             except (TmuxUnreachable, TmuxRefused) as error:
                 raise Internal(
                     f"{entry.session.name} is not parked: whether windows are open is not known: {error}"
                 ) from error
-            await self._park(entry)
+            if not await self._park(entry, lambda: _runs(entry)):
+                raise _not_to_be_parked(entry)
 
     async def _refuse_if_it_would_lose(self, entry: Entry) -> None:
         """The command comes back with its conversation, and what a person opened beside it does not."""
@@ -67,15 +68,17 @@ class Parking:
                 "and what runs there would be lost; close them first"
             )
 
-    async def _park(self, entry: Entry) -> None:
+    async def _park(self, entry: Entry, may_be: Callable[[], bool]) -> bool:
+        """False: while its terminal was asked, it came to be what may not be parked."""
         # Written down first: whatever becomes of amuxd now, its end is no death.
+        changes = {**NOT_PARKED, "parked": True, "parked_at": now()}
         try:
-            await self._runs.supervisor.amend(
-                entry, *_PROPERTIES, **{**NOT_PARKED, "parked": True, "parked_at": now()}
-            )
+            if not await self._runs.supervisor.amend_if(entry, may_be, *_PROPERTIES, **changes):
+                return False
         except StoreError as error:
             raise not_written(f"{entry.session.name} is not parked: {error}", error) from error
         await self._end(entry)
+        return True
 
     async def _end(self, entry: Entry) -> None:
         try:
@@ -250,12 +253,18 @@ class Parking:
                 entry.attached = await self._runs.host.attached(entry.id)
                 if not entry.attached:
                     await self._refuse_if_it_would_lose(entry)
-                    await self._park(entry)
+                    await self._park(entry, lambda: self._is_due(entry))
             except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
                 # What is not known is no reason; it is looked at again after as long a time.
                 logger.warning("%s is not parked: %s", entry.session.name, error)
                 entry.used_at = now()
             self._consider(entry)
+
+
+def _not_to_be_parked(entry: Entry) -> AmuxError:
+    if entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD:
+        return InvalidTransition(f"{entry.session.name} is not parked: its command has just ended")
+    return impossible(entry, "park")
 
 
 def _runs(entry: Entry) -> bool:

@@ -14,7 +14,7 @@ from amuxd import supervisor as supervising
 from amuxd.agents import Agent, OnExit
 from amuxd.cleaning import clean
 from amuxd.config import Settings
-from amuxd.errors import AmuxError, Internal, LaunchFailed
+from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed
 from amuxd.hosts import Alive, Finding, Gone, LaunchRefused, Unknown
 from amuxd.hosts.launcher import hold
 from amuxd.hosts.tmux import TmuxUnreachable
@@ -69,6 +69,84 @@ def test_one_whose_terminal_does_not_tell_what_is_open_is_not_parked(tmp_path: P
         with pytest.raises(Internal, match="whether windows are open is not known: no"):
             await world.runs.parking.park(entry)
         assert not entry.parked
+        assert entry.session_alive == "alive"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+class SlowPanes:
+    """A terminal that says only later what is open in it."""
+
+    def __init__(self, world: World) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        world.host.panes = self._slowly  # type: ignore[method-assign]
+
+    async def _slowly(self, session_id: str) -> int:
+        self.asked.set()
+        await self.go_on.wait()
+        return 1
+
+
+async def ends_and_is_told(world: World, entry: Entry, panes: SlowPanes) -> None:
+    world.host.end()
+    await world.until(lambda: entry.state.state is State.FAILED)
+    panes.go_on.set()
+
+
+async def ends_as_it_is_written_down(world: World, entry: Entry, panes: SlowPanes) -> None:
+    async with entry.writing:
+        panes.go_on.set()
+        # Who parks it stands in line before who tells of the end.
+        await world.until(lambda: world.supervisor._changes)
+        world.host.end()
+        await entry.ended.wait()
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [(ends_and_is_told, "is failed, park is not possible"), (ends_as_it_is_written_down, "has just ended")],
+)
+def test_one_that_ends_while_its_terminal_is_asked_is_not_parked(
+    tmp_path: Path, ends: Callable[[World, Entry, SlowPanes], Coroutine[Any, Any, None]], told: str
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        panes = SlowPanes(world)
+        parking = asyncio.ensure_future(world.runs.parking.park(entry))
+        await panes.asked.wait()
+        await ends(world, entry, panes)
+        with pytest.raises(InvalidTransition, match=told):
+            await parking
+        await world.until(lambda: entry.state.state is State.FAILED)
+        assert not entry.state.parked
+        assert entry.state.end is not None
+        assert entry.state.end.signal == "SIGKILL"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+async def ask_for_permission(world: World, entry: Entry) -> None:
+    await world.supervisor.attend(entry, attention.Reported(attention.Kind.PERMISSION, "", now()))
+
+
+async def attach(world: World, entry: Entry) -> None:
+    world.host.clients = 1
+    world.runs.homes.attachment_changed(entry.id)
+    await world.until(lambda: entry.attached)
+
+
+@pytest.mark.parametrize("comes", [ask_for_permission, attach])
+def test_what_is_wanted_while_its_terminal_is_asked_is_not_idle(
+    tmp_path: Path, comes: Callable[[World, Entry], Coroutine[Any, Any, None]]
+) -> None:
+    async def story(world: World) -> None:
+        panes = SlowPanes(world)
+        entry = await world.start(BRIEF)
+        await panes.asked.wait()
+        await comes(world, entry)
+        panes.go_on.set()
+        async with entry.operation:
+            assert not entry.parked
         assert entry.session_alive == "alive"
 
     asyncio.run(in_world(tmp_path, story))
