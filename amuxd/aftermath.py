@@ -48,14 +48,16 @@ class Aftermath:
         self._watch = watch
         self._stay = stay
 
-    def follow(self, entry: Entry, work: Work) -> None:
+    def follow(self, entry: Entry, work: Work) -> asyncio.Task[None]:
         """All that follows an end begins here, one after the other, and before anybody is told of the end.
 
         Whoever holds the operation of a session whose run is over, and has waited until it is settled,
         meets nothing of that run any more. What tells of an end while it holds the operation itself may
         come here after it.
         """
-        entry.settling = self._supervisor.spawn(_in_turn(entry, entry.settling, entry.state.run, work))
+        settling = self._supervisor.spawn(_in_turn(entry, entry.settling, entry.state.run, work))
+        entry.settling = settling
+        return settling
 
     async def settled(self, entry: Entry, patience: float | None = None) -> None:
         while (settling := entry.settling) is not None:

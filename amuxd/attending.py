@@ -104,7 +104,9 @@ class Output:
             os.utime(self._mark)
 
     def forget(self) -> None:
-        self._mark.unlink(missing_ok=True)
+        # A disk that cannot be written must not be in the way of what is done with the session.
+        with contextlib.suppress(OSError):
+            self._mark.unlink()
 
     def _hear(self, file: Path) -> list[str]:
         size = size_of(file)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amuxd import states
@@ -44,7 +45,7 @@ class Parking:
         await self._runs.supervisor.to_the_end(self._park_by_hand(entry))
 
     async def _park_by_hand(self, entry: Entry) -> None:
-        async with entry.operation:
+        async with self._runs.operation(entry):
             if not _runs(entry):
                 raise _not_to_be_parked(entry)
             try:
@@ -86,11 +87,22 @@ class Parking:
             await self._keep_end(entry, end)
         except Exception as error:
             logger.exception("%s could not be parked", entry.session.name)
-            if not entry.ended.is_set():
-                await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, **NOT_PARKED)
+            with contextlib.suppress(Internal):
+                await self._runs.tell(entry, partial(self._take_back, entry))
+            if not entry.parked or entry.home is not None:
                 raise Internal(f"{entry.session.name} could not be parked: {error}") from error
-        self._leave(entry)
+        else:
+            self._leave(entry)
         logger.info("%s: parked", entry.session.name, extra={"AMUX_SESSION": entry.id})
+
+    async def _take_back(self, entry: Entry) -> None:
+        """Unless it has ended after all. In turn with who tells of that: one of the two does."""
+        home, surely = entry.home, self._runs.supervisor.amend_surely
+        if home is None or await surely(entry, lambda: not entry.ended.is_set(), *_PROPERTIES, **NOT_PARKED):
+            return
+        await self._keep_end(entry, await self._runs.host.end_of(entry.session, entry.state.run, home))
+        await self._runs.homes.tear_down(entry)
+        self._leave(entry)
 
     async def _keep_end(self, entry: Entry, end: End) -> None:
         """It is that of the run where nothing comes back."""
@@ -108,10 +120,21 @@ class Parking:
     async def stay(self, entry: Entry) -> None:
         """It ended by itself and with success, and its profile has the session stay."""
         async with entry.operation:
-            if entry.state.state is not State.RUNNING or entry.session_alive is not Liveness.DEAD:
-                return
-            end = {"parked_end": End(code=0), "parked_end_at": entry.ended_at}
-            await self._runs.supervisor.amend_surely(entry, *_PROPERTIES, parked=True, parked_at=now(), **end)
+            # What cannot be written now is told later.
+            with contextlib.suppress(Internal):
+                await self._runs.tell(entry, partial(self._stay, entry))
+
+    async def _stay(self, entry: Entry) -> None:
+        def ended_in_its_run() -> bool:
+            return entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD
+
+        known = {
+            "parked": True,
+            "parked_at": now(),
+            "parked_end": End(code=0),
+            "parked_end_at": entry.ended_at,
+        }
+        if await self._runs.supervisor.amend_surely(entry, ended_in_its_run, *_PROPERTIES, **known):
             await self._runs.homes.drain(entry)
             await self._runs.homes.tear_down(entry)
             self._leave(entry)
@@ -146,7 +169,7 @@ class Parking:
         await self._runs.supervisor.to_the_end(self._bring_back(entry))
 
     async def _bring_back(self, entry: Entry) -> None:
-        async with entry.operation:
+        async with self._runs.operation(entry):
             if entry.parked:
                 await self.begin_again(entry)
 
@@ -227,7 +250,7 @@ class Parking:
             return None
         if not _runs(entry):
             return None
-        if entry.attached or entry.in_hand or entry.state.attention not in _IDLE:
+        if entry.unwritten or entry.attached or entry.in_hand or entry.state.attention not in _IDLE:
             return None
         state = entry.state
         last = max(entry.activity_at, entry.used_at, state.started_at, state.attention_at)

@@ -26,9 +26,9 @@ def possible(entry: Entry) -> list[str]:
 
 def _is_in_vain(entry: Entry, verb: str) -> bool:
     """As things are now: tried it is all the same, when somebody asks for it."""
-    if verb == "stop":
-        # It has ended already, and that is told once it can be written down, as a stop would have to be.
-        return bool(entry.unwritten) and entry.session_alive is Liveness.DEAD and not entry.parked
+    if entry.unwritten:
+        # What has happened to it is told first, once it can be written down.
+        return True
     if verb == "start":
         # It begins by itself as soon as it can.
         return entry.waits_for_slot

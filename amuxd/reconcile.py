@@ -195,7 +195,8 @@ async def sweep(runs: Runs) -> None:
             runs.aftermath.command_ended(entry, entry.home)
     for entry in runs.supervisor.registry:
         runs.aftermath.look_for_end_in_shell(entry)
-        if entry.looked_in_vain:
+        # Whoever does something with it may be long about it: it is looked at the next time.
+        if entry.looked_in_vain and not entry.operation.locked():
             async with entry.operation:
                 if entry.looked_in_vain and runs.supervisor.registry.get(entry.id) is entry:
                     await _try_to_reconcile(runs, entry)

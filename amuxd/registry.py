@@ -69,6 +69,8 @@ class Entry:
     ended_at: int = 0
     # What has happened already and is tried to be written, for each who tries.
     unwritten: dict[object, str] = field(default_factory=dict)
+    # Set as long as there is any of that.
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
     operation: asyncio.Lock = field(default_factory=asyncio.Lock)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -76,6 +78,10 @@ class Entry:
     @property
     def id(self) -> str:
         return self.session.id
+
+    @property
+    def why_unwritten(self) -> str:
+        return "; ".join(self.unwritten.values())
 
     def miss(self, why: Exception | str) -> None:
         """A look at it told nothing: it may live."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from amuxd import conversations, processes, states
+from amuxd.aftermath import Work
 from amuxd.config import Settings
 from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession
 from amuxd.homes import Homes
@@ -20,9 +21,9 @@ from amuxd.parting import Parting
 from amuxd.possible import not_resumable, refusal
 from amuxd.records import Ground, Process, Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
-from amuxd.states import ENDED, LIVE, End, State
+from amuxd.states import ENDED, LIVE, End, Liveness, State
 from amuxd.store import StoreError
-from amuxd.supervisor import AMUXD, KERNEL, RETRY_PAUSE, USER, Supervisor, now
+from amuxd.supervisor import AMUXD, KERNEL, USER, Supervisor, now
 from amuxd.watch import Watch
 from amuxd.workspaces.ledger import UnreadableWorkspace
 
@@ -72,18 +73,36 @@ class Runs:
         self.configure(settings)
 
     @contextlib.asynccontextmanager
-    async def _operation(self, entry: Entry) -> AsyncIterator[None]:
+    async def operation(self, entry: Entry) -> AsyncIterator[None]:
         """One at a time; what waited while the session was removed finds none."""
         async with entry.operation:
             if self.supervisor.registry.get(entry.id) is not entry:
                 raise NoSuchSession(f"{entry.session.name} was removed")
+            if entry.unwritten:
+                way = "" if entry.session_alive is Liveness.DEAD else self._way_without_disk(entry)
+                raise Busy(f"{entry.session.name}: {entry.why_unwritten}{way}")
             yield
+
+    async def tell(self, entry: Entry, telling: Work) -> None:
+        """What has happened, by whoever holds the operation, and not for as long as a disk is full.
+
+        Raises Internal then, and it is told later: until then nobody else is let do anything.
+        """
+        settling = self.aftermath.follow(entry, telling)
+        refused = asyncio.ensure_future(entry.refused.wait())
+        try:
+            await asyncio.wait({settling, refused}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            refused.cancel()
+        if not settling.done():
+            raise Internal(f"{entry.session.name}: {entry.why_unwritten}")
+        await settling
 
     async def start(self, entry: Entry) -> None:
         await self.supervisor.to_the_end(self._start(entry))
 
     async def _start(self, entry: Entry) -> None:
-        async with self._operation(entry):
+        async with self.operation(entry):
             _refuse(entry, "start")
             async with self.places.slot(entry, entry.state.run, entry.session.queue) as has_slot:
                 if has_slot:
@@ -110,14 +129,14 @@ class Runs:
         await self.supervisor.to_the_end(self._restart(entry))
 
     async def _restart(self, entry: Entry) -> None:
-        async with self._operation(entry):
+        async with self.operation(entry):
             await self.begin_again(entry, states.RestartRequested(), "restart", USER)
 
     async def resume(self, entry: Entry) -> None:
         await self.supervisor.to_the_end(self._resume(entry))
 
     async def _resume(self, entry: Entry) -> None:
-        async with self._operation(entry):
+        async with self.operation(entry):
             if entry.parked:
                 await self.parking.begin_again(entry)
             else:
@@ -221,24 +240,18 @@ class Runs:
         with contextlib.suppress(Exception):
             await self.host.tear_down(entry.id, at_once=True)
         fact, end = states.CouldNotStart(why), End(not_started=why)
-        try:
-            await self.supervisor.apply(entry, fact, AMUXD, end=end, at=at)
-        except StoreError as error:
-            self.aftermath.follow(entry, partial(self._give_up_later, entry, fact, end, at))
-            raise Internal(f"{entry.session.name} could not start: {why}; {error}") from error
-        await self.supervisor.certify(entry)
+        await self.tell(entry, partial(self._conclude, entry, fact, end=end, at=at))
         raise LaunchFailed(f"{entry.session.name} could not start: {why}")
 
-    async def _give_up_later(self, entry: Entry, fact: states.Fact, end: End, at: int) -> None:
-        await asyncio.sleep(RETRY_PAUSE)
-        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end, at=at)
+    async def _conclude(self, entry: Entry, fact: states.Fact, **known: Any) -> None:
+        await self.supervisor.apply_surely(entry, fact, AMUXD, **known)
         await self.supervisor.certify(entry)
 
     async def stop(self, entry: Entry, grace: float | None) -> None:
         await self.supervisor.to_the_end(self._stop(entry, grace))
 
     async def _stop(self, entry: Entry, grace: float | None) -> None:
-        async with self._operation(entry):
+        async with self.operation(entry):
             await self._until_shell_is_clear(entry)
             if entry.shell_open:
                 # Its run is over: what is left to stop is the shell that stayed open.
@@ -290,7 +303,8 @@ class Runs:
             end = await self._end_the_rest(entry, end)
         except Exception as error:
             logger.exception("%s could not be stopped", entry.session.name)
-            await self._stay_unstopped(entry, str(error), end)
+            with contextlib.suppress(Internal):
+                await self.tell(entry, partial(self._stay_unstopped, entry, str(error), end))
             raise Internal(f"{entry.session.name} could not be stopped: {error}") from error
         self.homes.leave(entry)
         entry.keeps_terminal = False
@@ -302,8 +316,7 @@ class Runs:
             # It ended as it was parked, and only what was left stopped now.
             end, ended_at = parked_end, parked_end_at
         fact = states.CommandEnded(end) if end.known else states.HomeGone()
-        await self.supervisor.apply_surely(entry, fact, AMUXD, end=end, ended_at=ended_at)
-        await self.supervisor.certify(entry)
+        await self.tell(entry, partial(self._conclude, entry, fact, end=end, ended_at=ended_at, at=now()))
 
     async def _stay_unstopped(self, entry: Entry, why: str, end: End | None) -> None:
         """Its end is certified now if its command has ended, and else when it has."""
@@ -355,7 +368,7 @@ class Runs:
         await self.supervisor.to_the_end(self._archive(entry))
 
     async def _archive(self, entry: Entry) -> None:
-        async with self._operation(entry):
+        async with self.operation(entry):
             if entry.state.state is State.ARCHIVED:
                 raise InvalidTransition(f"{entry.session.name} is archived already")
             await self._until_shell_is_clear(entry)
@@ -367,7 +380,7 @@ class Runs:
         await self.supervisor.to_the_end(self._remove(entry, force))
 
     async def _remove(self, entry: Entry, force: bool) -> None:
-        async with self._operation(entry):
+        async with self.operation(entry):
             if entry.state.state in LIVE:
                 if not force:
                     raise InvalidTransition(
@@ -392,13 +405,14 @@ class Runs:
     async def begin_where_it_was_left(self, entry: Entry) -> None:
         async with entry.operation:
             if self._is_left(entry, State.STARTING):
-                with contextlib.suppress(LaunchFailed):
+                with contextlib.suppress(LaunchFailed, Internal):
                     await self.bring_up(entry)
 
     async def stop_where_it_was_left(self, entry: Entry) -> None:
         async with entry.operation:
             if self._is_left(entry, State.STOPPING):
-                await self.bring_down(entry)
+                with contextlib.suppress(Internal):
+                    await self.bring_down(entry)
 
     def _is_left(self, entry: Entry, state: State) -> bool:
         return self.supervisor.registry.get(entry.id) is entry and entry.state.state is state

@@ -219,6 +219,7 @@ class Supervisor:
         entry.state = new
         # Told with it: whoever tries still and fails again says so again.
         entry.unwritten.clear()
+        entry.refused.clear()
         if transition.target in ENDED:
             entry.certificate = certificate_in(new)
         elif is_next_run:
@@ -365,8 +366,11 @@ class Supervisor:
 
         return await self._surely(entry, lambda: self.apply(entry, fact, by, at=at, **changes), happened)
 
-    async def amend_surely(self, entry: Entry, *properties: str, **changes: Any) -> None:
-        await self._surely(entry, lambda: self.amend(entry, *properties, **changes), lambda: _CHANGED)
+    async def amend_surely(
+        self, entry: Entry, means_something: Callable[[], bool], *properties: str, **changes: Any
+    ) -> bool:
+        change = partial(self.amend_if, entry, means_something, *properties, **changes)
+        return await self._surely(entry, change, lambda: _CHANGED)
 
     async def _surely(
         self, entry: Entry, change: Callable[[], Awaitable[Result]], happened: Callable[[], str]
@@ -387,10 +391,13 @@ class Supervisor:
                     told = shortened(f"{happened()}, and that is not written down: {error}", LONGEST_REASON)
                     if entry.unwritten.get(key) != told:
                         entry.unwritten[key] = told
+                        entry.refused.set()
                         self.changed(entry, *_UNWRITTEN)
                     await asyncio.sleep(RETRY_PAUSE)
         finally:
             entry.unwritten.pop(key, None)
+            if not entry.unwritten:
+                entry.refused.clear()
             if told:
                 self.changed(entry, *_UNWRITTEN)
 

@@ -450,7 +450,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "WorkspaceName": lambda r, e: workspace.name if (workspace := r.places.shown_of(e)) else "",
     "State": lambda _, e: e.state.state.value,
     "Reason": lambda _, e: e.state.reason,
-    "Unwritten": lambda _, e: "; ".join(e.unwritten.values()),
+    "Unwritten": lambda _, e: e.why_unwritten,
     "StateChangedUSec": lambda _, e: e.state.state_changed_at,
     "CreatedUSec": lambda _, e: e.session.created_at,
     "StartedUSec": lambda _, e: e.state.started_at,

@@ -1,6 +1,7 @@
 """Sessions whose workspace is deleted, moved or unmounted under them."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from amuxd import processes
+from amuxd.errors import Internal
 from amuxd.hosts import Alive, Ended
 from amuxd.records import Workspace, end_of_parked
 from amuxd.registry import Entry
@@ -234,8 +236,14 @@ async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
         # Of one that is parked the process has ended already.
         end, ended_at = end_of_parked(entry.state) if entry.parked else (None, 0)
         known: dict[str, Any] = {"end": end, "ended_at": ended_at, "parked": False, "parked_at": 0}
-        if await runs.supervisor.apply_surely(entry, fact, KERNEL, **known):
-            runs.aftermath.follow(entry, partial(end_orphan, runs, entry))
+        # What cannot be written now is told later.
+        with contextlib.suppress(Internal):
+            await runs.tell(entry, partial(_tell, runs, entry, fact, known))
+
+
+async def _tell(runs: Runs, entry: Entry, fact: Fact, known: dict[str, Any]) -> None:
+    if await runs.supervisor.apply_surely(entry, fact, KERNEL, **known):
+        runs.aftermath.follow(entry, partial(end_orphan, runs, entry))
 
 
 async def end_orphan(runs: Runs, entry: Entry) -> None:

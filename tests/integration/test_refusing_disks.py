@@ -140,6 +140,41 @@ def test_a_stop_that_is_refused_names_a_way_to_end_the_processes(disk: tuple[Amu
     session.wait_state("failed", timeout=60)
 
 
+# Once it is asked to end it takes its time.
+THINKER = (
+    "trap 'echo asked; until [ -e \"$0\" ]; do sleep 0.05; done; exit 5' TERM; "
+    "echo ready; while :; do sleep 0.05; done"
+)
+
+
+# On the others a run gives back at its end what its end finds room in.
+@pytest.mark.parametrize("disk", ["read-only"], indirect=True)
+def test_who_wants_something_of_one_whose_end_cannot_be_written_is_refused(disk: tuple[Amux, Disk]) -> None:
+    amux, small = disk
+    go_on = amux.machine.temporary / "go-on"
+    session = amux.create(["sh", "-c", THINKER, str(go_on)], cwd="/")
+    until(lambda: "ready" in small.log(session))
+    stopping = amux.popen("stop", "--grace", "100s", session.id, stderr=subprocess.PIPE, text=True)
+    until(lambda: "asked" in small.log(session))
+    removing = amux.popen("rm", "-f", session.id, stderr=subprocess.PIPE, text=True)
+    small.refuse()
+    go_on.write_text("")
+    why = rf"it is stopped \(stopped; exited with code 5\), and that is not written down: .*({REFUSED})"
+    for waiting in (stopping, removing):
+        _, told = waiting.communicate(timeout=60)
+        assert waiting.returncode == 1
+        assert re.search(why, told)
+    for verb in ("stop", "restart", "archive", "park"):
+        refused = amux.cli(verb, session.id, check=False)
+        assert refused.returncode
+        assert re.search(why, refused.stderr)
+    small.allow()
+    session.wait_state("stopped", timeout=60)
+    assert session.certificate()["exit_code"] == 5
+    assert len(amux.sessions()) == 1
+    amux.cli("rm", session.id)
+
+
 def test_amuxd_comes_and_goes_on_a_disk_that_refuses(disk: tuple[Amux, Disk]) -> None:
     amux, small = disk
     session = amux.create(["sleep", "infinity"], cwd="/")

@@ -14,7 +14,7 @@ from amuxd import supervisor as supervising
 from amuxd.agents import Agent, OnExit
 from amuxd.cleaning import clean
 from amuxd.config import Settings
-from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed
+from amuxd.errors import AmuxError, Busy, Internal, InvalidTransition, LaunchFailed
 from amuxd.hosts import Alive, Finding, Gone, LaunchRefused, Unknown
 from amuxd.hosts.launcher import hold
 from amuxd.hosts.tmux import TmuxUnreachable
@@ -373,19 +373,13 @@ def test_one_that_stays_is_parked_once_the_disk_lets_it(
         lock = world.store.directory(entry.id) / ".lock"
         lock.unlink()
         lock.mkdir()
-        tried = asyncio.Event()
-        amend = world.supervisor.amend
-
-        async def noted(*arguments: Any, **changes: Any) -> None:
-            try:
-                await amend(*arguments, **changes)
-            finally:
-                tried.set()
-
-        world.supervisor.amend = noted  # type: ignore[method-assign]
         world.host.processes[-1].stdin.close()  # type: ignore[union-attr]
-        await tried.wait()
+        await entry.refused.wait()
         assert not entry.parked
+        # Nobody waits for the disk who wants something else of it.
+        async with asyncio.timeout(5):
+            with pytest.raises(Busy, match="it has changed, and that is not written down"):
+                await world.runs.parking.bring_back(entry)
         shutil.rmtree(lock)
         await world.until(lambda: entry.parked)
         assert entry.state.state is State.RUNNING

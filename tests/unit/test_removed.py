@@ -57,7 +57,7 @@ async def explained(world: World, entry: Entry) -> None:
 
 
 async def amended(world: World, entry: Entry) -> None:
-    await world.supervisor.amend_surely(entry, "Command", conversation_id="x")
+    await world.supervisor.amend_surely(entry, lambda: True, "Command", conversation_id="x")
 
 
 async def moved(world: World, entry: Entry) -> None:

@@ -1,0 +1,224 @@
+"""What has happened and cannot be written down yet: nobody waits for it, and nothing comes of it later."""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin_host import World, in_world
+
+from amuxd import supervisor as supervising
+from amuxd.agents import Agent
+from amuxd.errors import Busy, Internal
+from amuxd.hosts import LaunchRefused
+from amuxd.hosts.launcher import hold
+from amuxd.possible import possible
+from amuxd.reconcile import sweep
+from amuxd.registry import Entry
+from amuxd.states import Liveness, State
+from amuxd.store import StoreError
+from amuxd.workspaces.orphans import orphan
+
+SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "2000"))
+NOT_WRITTEN = "and that is not written down: it could not be changed: No space left"
+
+
+@pytest.fixture(autouse=True)
+def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervising, "RETRY_PAUSE", 0.01)
+
+
+@contextmanager
+def full(world: World) -> Iterator[None]:
+    change = world.store.change
+
+    def refuse(*_: object) -> None:
+        raise StoreError("it could not be changed: No space left")
+
+    world.store.change = refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        world.store.change = change  # type: ignore[method-assign]
+
+
+class SlowGrace:
+    """Who is asked to end thinks about it."""
+
+    def __init__(self, world: World) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self._ask = world.host.ask_to_end
+        world.host.ask_to_end = self._slowly  # type: ignore[method-assign]
+
+    async def _slowly(self, *arguments: Any) -> None:
+        self.asked.set()
+        await self.go_on.wait()
+        await self._ask(*arguments)
+
+
+async def answers(*asked: Awaitable[None]) -> list[BaseException | None]:
+    async with asyncio.timeout(10):
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def all_that_can_be_asked(world: World, entry: Entry) -> list[Coroutine[Any, Any, None]]:
+    runs = world.runs
+    return [
+        runs.remove(entry, force=True),
+        runs.remove(entry, force=False),
+        runs.stop(entry, 1),
+        runs.restart(entry),
+        runs.resume(entry),
+        runs.archive(entry),
+        runs.start(entry),
+        runs.parking.park(entry),
+        runs.parking.bring_back(entry),
+    ]
+
+
+def assert_refused(told: list[BaseException | None], why: str) -> None:
+    for error in told:
+        assert isinstance(error, Busy)
+        assert why in str(error)
+
+
+def test_a_disk_that_fills_up_during_the_grace_of_a_stop(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        grace = SlowGrace(world)
+        stopping = asyncio.ensure_future(world.runs.stop(entry, 5))
+        await grace.asked.wait()
+        queued = [asyncio.ensure_future(asked) for asked in all_that_can_be_asked(world, entry)]
+        with full(world):
+            grace.go_on.set()
+            with pytest.raises(
+                Internal, match=rf"it is stopped \(stopped; killed by SIGTERM\), {NOT_WRITTEN}"
+            ):
+                await stopping
+            why = f"{entry.id}: it is stopped (stopped; killed by SIGTERM), {NOT_WRITTEN}"
+            assert_refused(await answers(*queued), why)
+            assert_refused(await answers(*all_that_can_be_asked(world, entry)), why)
+            assert (entry.state.state, possible(entry)) == (State.STOPPING, [])
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        assert (entry.state.state, entry.state.run, entry.unwritten) == (State.STOPPED, 1, {})
+        assert world.supervisor.registry.get(entry.id) is entry
+        assert not entry.refused.is_set()
+        await world.runs.resume(entry)
+        assert entry.session_alive is Liveness.ALIVE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_can_not_be_stopped(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        grace = SlowGrace(world)
+        stopping = asyncio.ensure_future(world.runs.stop(entry, 5))
+        await grace.asked.wait()
+        world.host.failing["ask_to_end"] = OSError("no")
+        with full(world):
+            grace.go_on.set()
+            with pytest.raises(Internal, match="could not be stopped: no"):
+                await stopping
+            [told] = await answers(world.runs.remove(entry, force=True))
+            assert_refused([told], f"it is failed (could not be stopped: no), {NOT_WRITTEN}")
+            assert str(told).endswith(f"can be ended by: amux kill --signal SIGKILL {entry.id}")
+            world.host.end()
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        assert (entry.state.state, entry.session_alive) == (State.FAILED, Liveness.DEAD)
+        assert world.supervisor.registry.get(entry.id) is entry
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_could_not_start(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(SLEEPER)
+        launching, go_on = asyncio.Event(), asyncio.Event()
+
+        async def refused(*_: object) -> Any:
+            launching.set()
+            await go_on.wait()
+            raise LaunchRefused("no")
+
+        world.host.launch = refused  # type: ignore[method-assign]
+        starting = asyncio.ensure_future(world.runs.start(entry))
+        await launching.wait()
+        with full(world):
+            go_on.set()
+            why = f"it is failed (could not start: no), {NOT_WRITTEN}"
+            with pytest.raises(Internal) as told:
+                await starting
+            assert str(told.value) == f"{entry.id}: {why}"
+            assert_refused(await answers(*all_that_can_be_asked(world, entry)), why)
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        assert entry.state.reason == "could not start: no"
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_whose_directory_goes(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        with full(world):
+            async with asyncio.timeout(10):
+                await orphan(world.runs, entry, "/gone")
+            assert_refused(await answers(*all_that_can_be_asked(world, entry)), NOT_WRITTEN)
+            assert entry.session_alive is Liveness.ALIVE
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        assert (entry.state.state, entry.session_alive) == (State.ORPHANED, Liveness.DEAD)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_one_that_can_not_be_parked(tmp_path: Path, ends: bool) -> None:
+    """The word that it is parked is on disk, and its process lives, or ends before that can be taken back."""
+
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        grace = SlowGrace(world)
+        parking = asyncio.ensure_future(world.runs.parking.park(entry))
+        await grace.asked.wait()
+        world.host.failing["ask_to_end"] = OSError("no")
+        with full(world):
+            grace.go_on.set()
+            with pytest.raises(Internal, match="could not be parked: no"):
+                await parking
+            assert_refused(await answers(*all_that_can_be_asked(world, entry)), NOT_WRITTEN)
+            if ends:
+                world.host.end()
+                await entry.ended.wait()
+        await world.until(lambda: not entry.unwritten)
+        if ends:
+            await world.until(lambda: entry.home is None)
+            assert entry.state.parked_end is not None
+            assert entry.state.parked_end.signal == "SIGKILL"
+            assert (entry.parked, entry.session_alive) == (True, Liveness.NONE)
+            await world.runs.parking.bring_back(entry)
+        assert (entry.parked, entry.session_alive) == (False, Liveness.ALIVE)
+        world.host.end()
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        assert entry.state.state is State.FAILED
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_one_that_is_busy_keeps_the_sweep_from_no_other(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        busy, other = await world.start(SLEEPER), await world.start(SLEEPER)
+        for entry in (busy, other):
+            home = hold(entry.state.command, entry.state.server)
+            assert home
+            world.runs.homes.leave(entry)
+            home.close()
+            entry.miss("it does not answer")
+        async with busy.operation, asyncio.timeout(10):
+            await sweep(world.runs)
+        assert (busy.looked_in_vain, other.looked_in_vain) == (True, False)
+        await sweep(world.runs)
+        assert not busy.looked_in_vain
+
+    asyncio.run(in_world(tmp_path, story))
