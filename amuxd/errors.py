@@ -88,3 +88,7 @@ class NotReadable(AmuxError):
 
 class Internal(AmuxError):
     name = "Internal"
+
+
+class StillAlive(Internal):
+    """It was asked to end, goes on, and is not to be killed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from amuxd import states
 from amuxd.attention import Kind, as_changes
-from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed, NotResumable
+from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed, NotResumable, StillAlive
 from amuxd.hosts import Alive, LaunchRefused, Unknown
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import size_of
@@ -54,7 +54,7 @@ class Parking:
                 raise Internal(
                     f"{entry.session.name} is not parked: whether windows are open is not known: {error}"
                 ) from error
-            if not await self._park(entry, lambda: _runs(entry)):
+            if not await self._park(entry, lambda: _runs(entry), by_force=True):
                 raise _not_to_be_parked(entry)
 
     async def _refuse_if_it_would_lose(self, entry: Entry) -> None:
@@ -69,7 +69,7 @@ class Parking:
                 "and what runs there would be lost; close them first"
             )
 
-    async def _park(self, entry: Entry, may_be: Callable[[], bool]) -> bool:
+    async def _park(self, entry: Entry, may_be: Callable[[], bool], by_force: bool) -> bool:
         """False: while its terminal was asked, it came to be what may not be parked."""
         # Written down first: whatever becomes of amuxd now, its end is no death.
         changes = {**NOT_PARKED, "parked": True, "parked_at": now()}
@@ -78,15 +78,17 @@ class Parking:
                 return False
         except StoreError as error:
             raise not_written(f"{entry.session.name} is not parked: {error}", error) from error
-        await self._end(entry)
+        await self._end(entry, by_force)
         return True
 
-    async def _end(self, entry: Entry) -> None:
+    async def _end(self, entry: Entry, by_force: bool) -> None:
+        """What only was left alone for a while is not killed for it."""
         try:
-            end = await self._runs.end_processes(entry, self._runs.grace_of(entry))
+            end = await self._runs.end_processes(entry, self._runs.grace_of(entry), by_force)
             await self._keep_end(entry, end)
         except Exception as error:
-            logger.exception("%s could not be parked", entry.session.name)
+            trace = None if isinstance(error, StillAlive) else error
+            logger.error("%s could not be parked: %s", entry.session.name, error, exc_info=trace)
             with contextlib.suppress(Internal):
                 await self._runs.tell(entry, partial(self._take_back, entry))
             if not entry.parked or entry.home is not None:
@@ -97,6 +99,8 @@ class Parking:
 
     async def _take_back(self, entry: Entry) -> None:
         """Unless it has ended after all. In turn with who tells of that: one of the two does."""
+        # By itself it is tried again after as long a time.
+        entry.used_at = now()
         home, surely = entry.home, self._runs.supervisor.amend_surely
         if home is None or await surely(entry, lambda: not entry.ended.is_set(), *_PROPERTIES, **NOT_PARKED):
             return
@@ -162,7 +166,7 @@ class Parking:
                 return
             # It may be saving what was said, and has its own time for that. What goes wrong is logged.
             with contextlib.suppress(Internal):
-                await self._end(entry)
+                await self._end(entry, by_force=False)
 
     async def bring_back(self, entry: Entry) -> None:
         """Returns once the process runs again, in the run that it was parked in."""
@@ -276,7 +280,7 @@ class Parking:
                 entry.attached = await self._runs.host.attached(entry.id)
                 if not entry.attached:
                     await self._refuse_if_it_would_lose(entry)
-                    await self._park(entry, lambda: self._is_due(entry))
+                    await self._park(entry, lambda: self._is_due(entry), by_force=False)
             except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
                 # What is not known is no reason; it is looked at again after as long a time.
                 logger.warning("%s is not parked: %s", entry.session.name, error)

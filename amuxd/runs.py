@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 from amuxd import conversations, processes, states
 from amuxd.aftermath import Work
 from amuxd.config import Settings
-from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession
+from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, StillAlive
 from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.parking import NOT_PARKED, Parking
@@ -328,8 +328,11 @@ class Runs:
             end = end or processes.end_of(home.command_fd, home.command) or End()
             self.aftermath.settle_left(entry, home, end)
 
-    async def end_processes(self, entry: Entry, grace: float) -> End:
-        return await self._end_the_rest(entry, await self._end_gently(entry, grace))
+    async def end_processes(self, entry: Entry, grace: float, by_force: bool = True) -> End:
+        end = await self._end_gently(entry, grace)
+        if end is None and entry.home is not None and not by_force:
+            raise StillAlive(f"its command was asked to end, and has not within {grace:g} seconds")
+        return await self._end_the_rest(entry, end)
 
     async def _end_gently(self, entry: Entry, grace: float) -> End | None:
         """How the command ended when it was asked to; None: it did not."""

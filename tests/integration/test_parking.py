@@ -344,9 +344,23 @@ def test_amuxd_finishes_what_it_was_killed_in(amux: Amux, agents: Agents) -> Non
     until(lambda: "heard 1: first" in session.log())
 
 
-def test_one_that_does_not_listen_is_parked_as_well(amux: Amux, agents: Agents) -> None:
+def test_one_that_does_not_listen_is_parked_by_hand_alone(amux: Amux, agents: Agents) -> None:
+    agents.configure(extra=("--deaf",), stop_grace=0.2, park_after=0.3)
+    session = agents.create(name="deaf")
+    pid = session.get("Pid")
+    told = (
+        "deaf is not parked: deaf could not be parked: its command was asked to end, and has not within 0.2"
+    )
+    until(lambda: sum(told in line["MESSAGE"] for line in amux.journal()) >= 2)
     agents.configure(extra=("--deaf",), stop_grace=0.2)
-    assert parked(agents).get("Parked")
+    until(lambda: not session.get("Parked"))
+    assert (session.get("Pid"), session.get("SessionAlive")) == (pid, "alive")
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    session.call("Park")
+    assert session.get("Parked")
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())
 
 
 def test_one_that_cannot_come_back_stays_parked_and_says_so(amux: Amux, agents: Agents) -> None:

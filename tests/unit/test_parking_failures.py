@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,48 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
             # tmux tells when the last one has gone.
             world.runs.homes.attachment_changed(entry.id)
         await world.until(lambda: entry.parked)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+DEAF = ("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_an_idle_one_that_does_not_end_goes_on(tmp_path: Path, left: bool) -> None:
+    """Also one that an amuxd before was about to park."""
+
+    async def story(world: World) -> None:
+        world.runs.configure(Settings(stop_grace=0.1))
+        entry = await world.start(Agent("deaf", DEAF, resume=DEAF))
+        await world.until(lambda: entry.activity_at)
+        asked: list[int] = []
+        ask_to_end = world.host.ask_to_end
+
+        async def noted(*arguments: Any) -> None:
+            asked.append(now())
+            await ask_to_end(*arguments)
+
+        world.host.ask_to_end = noted  # type: ignore[method-assign]
+        if left:
+            await world.supervisor.amend(entry, parked=True, parked_at=now())
+            world.runs.homes.leave(entry)
+
+            async def find(session: Session, state: RunState) -> Finding:
+                home = hold(state.command, state.server)
+                return Alive(home) if home else Gone()
+
+            world.host.find = find  # type: ignore[method-assign]
+            world.host.has_terminal = lambda _id: True  # type: ignore[method-assign]
+        entry.agent = Agent("deaf", DEAF, resume=DEAF, park_after=SOON_IDLE)
+        await reconcile(world.runs) if left else world.supervisor.changed(entry)
+        await world.until(lambda: len(asked) == 3)
+        async with entry.operation:
+            assert (entry.parked, entry.session_alive) == (False, "alive")
+            assert '"parked":false' in (world.store.directory(entry.id) / "state.json").read_text()
+        assert all(later - earlier >= SOON_IDLE * 1e6 for earlier, later in pairwise(asked))
+        await world.runs.parking.park(entry)
+        assert entry.parked
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -108,7 +108,7 @@ def test_a_disk_that_fills_up_during_the_grace_of_a_stop(tmp_path: Path) -> None
         await world.runs.resume(entry)
         assert entry.session_alive is Liveness.ALIVE
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
 
 
 def test_one_that_can_not_be_stopped(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_one_that_can_not_be_stopped(tmp_path: Path) -> None:
         assert (entry.state.state, entry.session_alive) == (State.FAILED, Liveness.DEAD)
         assert world.supervisor.registry.get(entry.id) is entry
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
 
 
 def test_one_that_could_not_start(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_one_that_could_not_start(tmp_path: Path) -> None:
         await world.until(lambda: entry.certificate and entry.certificate.complete)
         assert entry.state.reason == "could not start: no"
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
 
 
 def test_one_whose_directory_goes(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_one_whose_directory_goes(tmp_path: Path) -> None:
         await world.until(lambda: entry.certificate and entry.certificate.complete)
         assert (entry.state.state, entry.session_alive) == (State.ORPHANED, Liveness.DEAD)
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -203,7 +203,7 @@ def test_one_that_can_not_be_parked(tmp_path: Path, ends: bool) -> None:
         await world.until(lambda: entry.certificate and entry.certificate.complete)
         assert entry.state.state is State.FAILED
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
 
 
 def test_one_that_is_busy_keeps_the_sweep_from_no_other(tmp_path: Path) -> None:
@@ -221,4 +221,4 @@ def test_one_that_is_busy_keeps_the_sweep_from_no_other(tmp_path: Path) -> None:
         await sweep(world.runs)
         assert not busy.looked_in_vain
 
-    asyncio.run(in_world(tmp_path, story))
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
