@@ -177,6 +177,8 @@ class Certificate(Stored):
     complete: bool = False
     # Not 0: it ended after this, and at the latest at ended_at.
     ended_after: int = 0
+    # The next run may begin another one.
+    conversation_id: str = ""
 
 
 def is_of_boot(recorded: str, boot: str) -> bool:
@@ -205,6 +207,7 @@ def certificate_in(state: RunState) -> Certificate | None:
     return Certificate(
         *(state.session_id, state.run, ended_at or state.state_changed_at, state.reason, state.end),
         ended_after=state.ended_after,
+        conversation_id=state.conversation_id,
     )
 
 

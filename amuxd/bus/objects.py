@@ -316,6 +316,7 @@ class SessionObject:
             "ended_after_usec": Typed("t", certificate.ended_after),
             "log_path": Typed("s", str(log)),
             "last_lines": Typed("as", certificate.last_lines),
+            "conversation": Typed("s", certificate.conversation_id),
         }
         if end.core_dumped is not None:
             told["core_dumped"] = Typed("b", end.core_dumped)

@@ -67,6 +67,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Started", _moment(session.get("StartedUSec", 0), now)),
         ("Last output", _moment(session.get("LastActivityUSec", 0), now)),
         ("Ended", _end(session, certificate, now)),
+        ("Talked in", certificate.get("conversation", "")),
         ("Process", str(session.get("Pid") or "")),
         ("Attached", str(session.get("Attached") or "")),
         ("Host", session.get("Host", "")),

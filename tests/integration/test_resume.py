@@ -57,9 +57,11 @@ def test_a_restart_begins_another_conversation_and_keeps_the_earlier_run(amux: A
     say(session, "first")
     before = state_on_disk(amux, session)["conversation_id"]
     session.stop()
+    assert f"Talked in:   {before}\n" in amux.cli("show", session.id).stdout
     session.call("Restart")
     until(lambda: "remembering []" in session.log())
     assert state_on_disk(amux, session)["conversation_id"] != before
+    assert session.certificate(1)["conversation"] == before
     assert "heard 1: first" in amux.cli("logs", "--run", "1", session.id).stdout
     assert session.certificate(1)["reason"].startswith("stopped")
     assert "restart was asked for" in amux.cli("history", session.id).stdout

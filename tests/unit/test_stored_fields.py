@@ -13,7 +13,7 @@ from amuxd.stored import UNKNOWN, Stored
 
 FIELDS = {
     "Allowed": "commands",
-    "Certificate": "session_id run ended_at reason end last_lines complete ended_after",
+    "Certificate": "session_id run ended_at reason end last_lines complete ended_after conversation_id",
     "End": "code signal core_dumped out_of_memory memory_limit terminal_died unit_stopped not_started",
     "Ground": "command device inode mount",
     "HistoryEntry": "at run from_state to_state reason by",
