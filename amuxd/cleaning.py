@@ -53,7 +53,8 @@ async def _is_over(runs: Runs, entry: Entry) -> bool:
     retention, resumable = runs.settings.retention, not entry.why_not_resumable
     # What happened while the machine was off, say, nobody has seen before amuxd did.
     since = max(entry.state.state_changed_at, entry.state.known_at)
-    if entry.attached or not is_over(retention, state, resumable, since, now()):
+    seen_from = runs.boots.seen_from(since)
+    if entry.attached or not is_over(retention, state, resumable, since, now(), seen_from):
         return False
     return not await _may_live(runs, entry)
 

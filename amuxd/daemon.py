@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sdnotify
 
-from amuxd import __version__, comeback, config, git, inotify, paths, processes, reconcile
+from amuxd import __version__, boots, comeback, config, git, inotify, paths, processes, reconcile
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.messages import DBUS, DBUS_PATH
 from amuxd.bus.objects import (
@@ -45,7 +45,7 @@ from amuxd.scheduling import ask_for_short_turns
 from amuxd.shutdown import ShutdownDelay
 from amuxd.statuslines import StatusLines
 from amuxd.store import Store, StoreError
-from amuxd.supervisor import Supervisor
+from amuxd.supervisor import Supervisor, now
 from amuxd.terminals import Terminals
 from amuxd.unreadable import Unreadables
 from amuxd.watch import Watch
@@ -139,6 +139,7 @@ class Daemon:
         supervisor = Supervisor(store, processes.boot_id())
         workspaces = Workspaces(supervisor, Ledger(state, store, supervisor.boot_id))
         runs = Runs(supervisor, host, watch, workspaces, settings)
+        runs.boots = await supervisor.on_disk(boots.counted, state, supervisor.boot_id, now())
         repositories = Repositories()
         maker = Maker(runs, workspaces, repositories)
         remover = Remover(runs, workspaces, repositories)

@@ -35,7 +35,14 @@ class Retention:
         return None
 
 
-def is_over(retention: Retention, state: State, resumable: bool, since: int, now: int) -> bool:
-    """Moments are microseconds; a clock that was set back makes nothing old."""
+def is_over(
+    retention: Retention, state: State, resumable: bool, since: int, now: int, seen_from: int = 0
+) -> bool:
+    """Moments are microseconds; a clock that was set back makes nothing old.
+
+    However long nobody could see it, it is there for a day from when somebody can.
+    """
     kept = retention.of(state, resumable)
-    return kept is not None and now - since >= kept * 1e6
+    if kept is None:
+        return False
+    return now - since >= kept * 1e6 and now - seen_from >= min(kept, _DAY) * 1e6

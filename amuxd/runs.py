@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 from amuxd import conversations, processes, states
 from amuxd.aftermath import Work
+from amuxd.boots import Boots
 from amuxd.config import Settings
 from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, StillAlive
 from amuxd.homes import Homes
@@ -67,6 +68,7 @@ class Runs:
         self.has_configuration = asyncio.Event()
         self.configured: Callable[[], None] = lambda: None
         self.parting = Parting(supervisor)
+        self.boots = Boots()
         self.parking = Parking(self)
         self.homes = Homes(supervisor, host, watch, self.parking.stay)
         self.aftermath = self.homes.aftermath

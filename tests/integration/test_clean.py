@@ -93,12 +93,12 @@ def test_what_nobody_could_have_seen_yet_is_kept(amux: Amux) -> None:
     path, began = state_file(amux, session), int((time.time() - 3 * DAY) * 1e6)
     past = {"boot_id": "another", "state_changed_at": began, "started_at": began, "alive_at": began}
     path.write_text(json.dumps(json.loads(path.read_text()) | past))
-    status, ended = path.parent / "runs/1/exit_status", time.time() - 2.5 * DAY
+    status, ended = path.parent / "runs/1/exit_status", int(time.time() - 2.5 * DAY)
     status.write_text("3\n")
     os.utime(status, (ended, ended))
     amux.start()
     assert (session.state, session.get("Reason")) == ("failed", "exited with code 3")
-    assert session.get("StateChangedUSec") == session.certificate()["ended_usec"] == int(ended * 1e6)
+    assert session.get("StateChangedUSec") == session.certificate()["ended_usec"] == ended * 1_000_000
     assert amux.manager.call("Clean", "a{sv}", {}) == []
     amux.restart()
     assert amux.manager.call("Clean", "a{sv}", {}) == []
@@ -248,3 +248,19 @@ def test_what_is_tried_again_on_the_next_boot_is_kept_until_then(amux: Amux, age
     reboots.reboot(talk)
     until(lambda: (talk.state, talk.get("Run")) == ("running", 3))
     until(lambda: "remembering ['first']" in talk.log())
+
+
+def test_what_failed_before_a_week_off_is_there_for_a_day_after_it(amux: Amux) -> None:
+    session = amux.create(["false"])
+    session.wait_state("failed")
+    aged(amux, {session: 8 * DAY})
+    amux.stop()
+    boots, now = amux.state / "boots", time.time()
+    boots.write_text(f"another {int((now - 9 * DAY) * 1e6)} 0\n")
+    amux.start()
+    assert amux.manager.call("Clean", "a{sv}", {}) == []
+    amux.stop()
+    boot_id, _, before = boots.read_text().split()
+    boots.write_text(f"{boot_id} {int((now - 1.1 * DAY) * 1e6)} {before}\n")
+    amux.start()
+    assert amux.manager.call("Clean", "a{sv}", {}) == [session.id]

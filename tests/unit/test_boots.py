@@ -1,0 +1,65 @@
+"""What happened just before the machine was off for long is there for whoever comes back."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from amuxd.boots import Boots, counted
+from amuxd.retention import Retention, is_over
+from amuxd.states import State
+
+HOUR = 3600 * 1_000_000
+DAY = 24 * HOUR
+
+
+def is_failed_one_over(boots: Boots, since: int, now: int, kept: float = 86400) -> bool:
+    retention = Retention(failed=kept)
+    return is_over(retention, State.FAILED, False, since, now, boots.seen_from(since))
+
+
+def test_the_last_day_before_a_week_off(tmp_path: Path) -> None:
+    counted(tmp_path, "first", 10 * DAY)
+    boots = counted(tmp_path, "second", 20 * DAY)
+    assert not is_failed_one_over(boots, 12 * DAY, 20 * DAY + 23 * HOUR)
+    assert is_failed_one_over(boots, 12 * DAY, 21 * DAY)
+    # Where it is to be kept for less, it is for less.
+    assert not is_failed_one_over(boots, 12 * DAY, 20 * DAY + HOUR - 1, kept=3600)
+    assert is_failed_one_over(boots, 12 * DAY, 20 * DAY + HOUR, kept=3600)
+    assert is_failed_one_over(boots, 12 * DAY, 20 * DAY, kept=0)
+    # What was there on the boot before this one has been seen.
+    assert is_failed_one_over(boots, 9 * DAY, 20 * DAY)
+
+
+def test_a_machine_that_is_off_each_night_keeps_nothing_for_ever(tmp_path: Path) -> None:
+    ended = 10 * HOUR
+    over = [
+        is_failed_one_over(
+            counted(tmp_path, f"boot-{day}", day * DAY + 8 * HOUR), ended, day * DAY + 18 * HOUR
+        )
+        for day in range(4)
+    ]
+    assert over == [False, False, True, True]
+
+
+def test_another_amuxd_on_the_same_boot_counts_none(tmp_path: Path) -> None:
+    first = counted(tmp_path, "first", 10)
+    assert first == counted(tmp_path, "first", 20) == Boots(10, 10)
+    assert counted(tmp_path, "second", 30) == counted(tmp_path, "second", 40) == Boots(30, 10)
+
+
+@pytest.mark.parametrize("text", [b"", b"first 10", b"first ten 10\n", b"\xff 1 2", b"1 2 3 4"])
+def test_what_cannot_be_read_is_written_anew(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "boots").write_bytes(text)
+    assert counted(tmp_path, "second", 30) == Boots(30, 30)
+    assert counted(tmp_path, "second", 40) == Boots(30, 30)
+
+
+def test_what_cannot_be_written_is_true_for_this_amuxd(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted(tmp_path, "first", 10)
+    with caplog.at_level(logging.ERROR):
+        missing = tmp_path / "missing"
+        assert counted(missing, "first", 20) == Boots(20, 20)
+    assert "that this boot began is not written down: " in caplog.text
