@@ -38,6 +38,10 @@ class Standing:
     files: Files
     # Where its own commits are: HEAD, the branch that was made for it, and refs of this worktree alone.
     tips: list[str] = field(default_factory=list)
+    # What git put away when a rebase or a merge began, and has not put back.
+    autostashes: list[str] = field(default_factory=list)
+    # Worktrees elsewhere that are those of its submodules.
+    leaning: list[str] = field(default_factory=list)
     unpushed: int = 0
     stashes: int = 0
     operation: str = ""
@@ -82,6 +86,7 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
         _counted(len(ignored), "file", "files", " that git ignores" + _examples(ignored)),
         _counted(standing.unpushed, "commit", "commits", " on no other branch and no remote"),
         _counted(standing.stashes, "stash", "stashes"),
+        _counted(len(standing.autostashes), "change", "changes", " that git put away for what is under way"),
         f"{standing.operation} under way" if standing.operation else "",
         *(
             _counted(commits, "commit", "commits", f" in submodule {name} on no remote")
@@ -89,6 +94,7 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
         ),
         *(f"{what} under way in submodule {name}" for name, what in standing.submodule_operations.items()),
         *(f"another repository, worktree or mount in it, {path}" for path in standing.nested),
+        *(f"a worktree of a submodule in it, {path}" for path in standing.leaning),
     ]
     return [words for words in found if words]
 
@@ -161,17 +167,12 @@ def read_status(printed: str) -> Files:
     return Files(head, branch, upstream, ahead, behind, uncommitted, untracked, ignored)
 
 
-def examine(directory: Path, repository: str, made_branch: str, environment: Mapping[str, str]) -> Standing:
+def examine(
+    directory: Path, own: Path, repository: str, made_branch: str, environment: Mapping[str, str]
+) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
-    own, common = (
-        Path(line)
-        for line in git(
-            directory, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir"
-        ).splitlines()
-    )
-    if own == common:
-        raise GitFailed(["rev-parse"], -1, f"{directory} is no worktree of {repository}")
-    inside = _everything_in(directory, environment)
+    _refuse_other(directory, own)
+    inside = _everything_in(directory, own, environment)
     files = inside.files
     files = replace(
         files,
@@ -190,9 +191,22 @@ def examine(directory: Path, repository: str, made_branch: str, environment: Map
     )
 
 
-def examine_from_afar(directory: str, repository: str, made_branch: str) -> Standing:
+def _refuse_other(directory: Path, own: Path) -> None:
+    """Without its .git, or with that of another, git would tell of another worktree instead."""
+    mark = directory / ".git"
+    if not mark.is_file():
+        raise GitFailed([], -1, f"{mark} is gone: git worktree repair {directory}")
+    if not _leads_to(directory, own):
+        raise GitFailed([], -1, f"{mark} does not lead to {own}: git worktree repair {directory}")
+
+
+def _leads_to(directory: Path, own: Path) -> bool:
+    found = hidden.git_directory(directory)
+    return found.is_dir() and own.is_dir() and found.samefile(own)
+
+
+def examine_from_afar(directory: str, own: Path | None, repository: str, made_branch: str) -> Standing:
     """What is left of one whose directory is not there."""
-    own = _git_directory_of_missing(directory, repository)
     if own is None:
         return replace(_kept_by_git(None, repository, Files(), made_branch), is_here=False)
     head = worktrees(repository).get(directory, "")
@@ -209,7 +223,8 @@ def examine_from_afar(directory: str, repository: str, made_branch: str) -> Stan
     return replace(found, is_here=False, out_of_sight=directory)
 
 
-def _git_directory_of_missing(directory: str, repository: str) -> Path | None:
+def git_directory_of(directory: str, repository: str) -> Path | None:
+    """Where git keeps what belongs to that worktree alone, whatever lies in its directory by now."""
     for link in common_directory(repository).glob("worktrees/*/gitdir"):
         # Some write it as seen from here.
         place = link.parent / os.fsdecode(link.read_bytes()).rstrip("\n")
@@ -225,9 +240,12 @@ def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: s
     tips = [tip for tip in dict.fromkeys(tips) if tip]
     modules = own / "modules" if own else Path()
     submodules = {str(at.relative_to(modules)): at for at in submodule_directories(modules)} if own else {}
+    leaning = [link for at in submodules.values() for link in hidden.worktrees_of(at)]
     return Standing(
         files,
         tips,
+        autostashes=hidden.autostashes(own) if own else [],
+        leaning=leaning,
         unpushed=unpushed(repository, tips, files.branch, made_branch),
         stashes=_stashes(repository, branches, detached=bool(own) and not files.branch),
         operation=hidden.operation_in(own) if own else "",
@@ -247,7 +265,7 @@ class _Inside:
     index: hidden.Index
 
 
-def _everything_in(directory: Path, environment: Mapping[str, str]) -> _Inside:
+def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -> _Inside:
     """Its files with those in its submodules, the repositories that lie in it, and its index."""
     told, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
     uncommitted = [*told.uncommitted, *hidden.changed_unseen(directory, index, environment)]
@@ -263,7 +281,12 @@ def _everything_in(directory: Path, environment: Mapping[str, str]) -> _Inside:
             # Its commits lie in it, and not with those of the worktree.
             nested.append(inner)
         elif (inner / ".git").is_file():
-            below = _everything_in(inner, environment)
+            repository = hidden.git_directory(inner)
+            if not repository.resolve().is_relative_to((own / "modules").resolve()):
+                # The worktree of a repository elsewhere, which nobody asks for its commits.
+                nested.append(inner)
+                continue
+            below = _everything_in(inner, repository, environment)
             # These are told as a change of the submodule itself, unless its own settings hide them.
             seen = {*below.told.uncommitted, *below.told.untracked} if name in told.uncommitted else set()
             uncommitted += [f"{name}/{path}" for path in below.files.uncommitted if path not in seen]
@@ -317,8 +340,9 @@ def _stashes(repository: str, branches: set[str], detached: bool) -> int:
         marks |= {"WIP on (no branch):", "On (no branch):"}
     if not has_ref(repository, "refs/stash"):
         return 0
-    subjects = git(repository, "stash", "list", "--format=%gs").splitlines()
-    return sum(subject.startswith(tuple(marks)) for subject in subjects)
+    # Whoever stores one by hand names it in the reflog alone, and so does a rebase that cannot put it back.
+    told = git(repository, "stash", "list", "--format=%gs%x00%s").splitlines()
+    return sum(any(words.startswith(tuple(marks)) for words in line.split("\0")) for line in told)
 
 
 def has_ref(repository: str, ref: str) -> bool:

@@ -18,6 +18,7 @@ from worktree_work import (
     add,
     exclude,
     just_before_it_is_moved,
+    objects,
     planned,
     refusal,
     repo,  # noqa: F401
@@ -268,12 +269,31 @@ def test_after_a_crash_what_nobody_worked_in_is_undone(repo: Path) -> None:
     assert git(repo, "branch", "--list", "fix") == ""
 
 
-@pytest.mark.parametrize("work", ["file0", "new"])
+@pytest.mark.parametrize("work", ["file0", "new", "data/results"])
 def test_after_a_crash_what_somebody_worked_in_is_kept(repo: Path, work: str) -> None:
+    exclude(repo, "/data")
     made = add(repo)
+    (Path(made.directory) / work).parent.mkdir(exist_ok=True)
     (Path(made.directory) / work).write_text("mine")
     assert worktrees.recovered(made)
     assert (Path(made.directory) / work).read_text() == "mine"
+
+
+def test_after_a_crash_commits_that_were_left_are_kept(repo: Path) -> None:
+    made = add(repo)
+    tip = commit(made.directory, "more")
+    git(made.directory, "reset", "-q", "--hard", "HEAD~1")
+    assert not worktrees.recovered(made)
+    assert not Path(made.directory).exists()
+    assert tip in objects(repo)
+
+
+def test_after_a_crash_what_comes_after_the_look_is_kept(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = add(repo)
+    work = Path(made.directory) / "late"
+    just_before_it_is_moved(monkeypatch, lambda: work.write_text("mine"))
+    assert worktrees.recovered(made)
+    assert work.read_text() == "mine"
 
 
 @pytest.mark.parametrize("work", ["", "mine"])
