@@ -173,7 +173,7 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--ignored",
     is_flag=True,
-    help="Throw away files that git ignores, and nothing else; it names them first.",
+    help="Throw away what git ignores, and nothing else; it names that first.",
 )
 def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.

@@ -69,7 +69,10 @@ def without(
     untracked += [name for name in changed if name not in untracked]
     ignored = [name for name in files.ignored if name not in copied]
     directories = [name for name in files.ignored_directories if not _only_copies(directory, name, same)]
-    return replace(files, untracked=untracked, ignored=ignored, ignored_directories=directories)
+    again = [name for name in files.made_again if name in directories]
+    return replace(
+        files, untracked=untracked, ignored=ignored, ignored_directories=directories, made_again=again
+    )
 
 
 def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -> bool:

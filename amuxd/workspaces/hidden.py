@@ -27,6 +27,13 @@ _OPERATIONS = {
     "sequencer": "a cherry-pick or revert",
 }
 
+# What programs that build, fetch and test make in a repository.
+_MADE_AGAIN = {
+    *("node_modules", "bower_components", ".next", ".nuxt", ".parcel-cache", ".svelte-kit", ".turbo"),
+    *("__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs", "htmlcov"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"),
+    *("target", "build", "dist", ".gradle", ".terraform", "cache", ".cache"),
+}
 _AUTOSTASHES = ("rebase-merge/autostash", "rebase-apply/autostash", "MERGE_AUTOSTASH")
 
 Ask = Callable[..., str]
@@ -115,6 +122,13 @@ def files_in(directory: Path) -> Iterator[Path]:
         # A link to a directory is counted among the directories.
         links = (name for name in directories if Path(at, name).is_symlink())
         yield from (Path(at, name) for name in (*files, *links))
+
+
+def is_made_again(directory: Path) -> bool:
+    """Whether a tool fills it, and not a person: by its mark, or by a name that is used for nothing else."""
+    if directory.name in _MADE_AGAIN or directory.name.endswith(".egg-info"):
+        return True
+    return any((directory / mark).is_file() for mark in ("CACHEDIR.TAG", "pyvenv.cfg"))
 
 
 def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:

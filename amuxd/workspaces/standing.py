@@ -30,6 +30,8 @@ class Files:
     ignored: list[str] = field(default_factory=list)
     # Those that are ignored as a whole, each with a slash at its end.
     ignored_directories: list[str] = field(default_factory=list)
+    # Those of them that are no work: a tool makes them again.
+    made_again: list[str] = field(default_factory=list)
     missing_filters: list[str] = field(default_factory=list)
 
 
@@ -61,29 +63,40 @@ class Standing:
 
 def thrown_away(standing: Standing) -> list[str]:
     """What goes with it, each in a few words: also what keeps nobody from removing it."""
-    directories = standing.files.ignored_directories
+    again = standing.files.made_again
+    place = standing.out_of_sight
+    unseen = f"what git keeps for {place}, which is not there" if place else ""
+    more = _counted(len(again), "ignored directory", "ignored directories", _examples(_by_name(again), 8))
+    return [words for words in (unseen, *lost(standing), more) if words]
+
+
+def _by_name(directories: list[str]) -> list[str]:
     named: dict[str, list[str]] = {}
     for path in directories:
         named.setdefault(Path(path).name, []).append(path.removesuffix("/"))
     # Those that a program makes everywhere come last.
-    told = [
+    return [
         paths[0] if len(paths) == 1 else f"{len(paths)} named {name}"
         for name, paths in sorted(named.items(), key=lambda item: (len(item[1]), item[1]))
     ]
-    place = standing.out_of_sight
-    unseen = f"what git keeps for {place}, which is not there" if place else ""
-    more = _counted(len(directories), "ignored directory", "ignored directories", _examples(told, 8))
-    return [words for words in (unseen, *lost(standing), more) if words]
 
 
 def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
     """The work in it, each in a few words: it is not removed while there is any."""
     uncommitted, untracked = standing.files.uncommitted, standing.files.untracked
     ignored = standing.files.ignored if with_ignored else []
+    directories = standing.files.ignored_directories if with_ignored else []
+    directories = [path for path in directories if path not in standing.files.made_again]
     found = [
         _counted(len(uncommitted), "file", "files", " with uncommitted changes" + _examples(uncommitted)),
         _counted(len(untracked), "untracked file", "untracked files", _examples(untracked)),
         _counted(len(ignored), "file", "files", " that git ignores" + _examples(ignored)),
+        _counted(
+            len(directories),
+            "directory",
+            "directories",
+            " that git ignores" + _examples(_by_name(directories)),
+        ),
         _counted(standing.unpushed, "commit", "commits", " on no other branch and no remote"),
         _counted(standing.stashes, "stash", "stashes"),
         _counted(len(standing.autostashes), "change", "changes", " that git put away for what is under way"),
@@ -174,12 +187,12 @@ def examine(
     _refuse_other(directory, own)
     inside = _everything_in(directory, own, environment)
     files = inside.files
+    whole = [name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)]
     files = replace(
         files,
         ignored=[name for name in files.ignored if not name.endswith("/")],
-        ignored_directories=[
-            name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)
-        ],
+        ignored_directories=whole,
+        made_again=[name for name in whole if hidden.is_made_again(directory / name)],
     )
     others = {Path(path) for path in worktrees(repository)} - {directory}
     nested = [*inside.nested, *(path for path in others if path.is_relative_to(directory))]

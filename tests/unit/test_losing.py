@@ -30,11 +30,11 @@ from amuxd.workspaces.worktrees import Removed
 
 
 def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
-    exclude(repo, "*.env", "/built")
+    exclude(repo, "*.env", "/build")
     made = add(repo)
     directory = Path(made.directory)
-    (directory / "built/deep").mkdir(parents=True)
-    (directory / "built/deep/object").write_text("x")
+    (directory / "build/deep").mkdir(parents=True)
+    (directory / "build/deep/object").write_text("x")
     (directory / "notes").mkdir()
     (directory / "notes/secret.env").write_text("x")
     assert refusal(made) == "1 file that git ignores (notes/secret.env); --ignored takes these along"
@@ -43,20 +43,33 @@ def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
     assert refusal(made) == told
     assert refusal(made, with_ignored=True) == "1 untracked file (new)"
     (directory / "new").unlink()
-    told = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (built)"]
+    told = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (build)"]
     assert worktrees.would_lose(made, force=False, with_ignored=True) == told
     assert worktrees.remove(made, force=False, with_ignored=True) == Removed(told, [])
 
 
-def test_a_directory_that_is_ignored_as_a_whole_goes(repo: Path) -> None:
-    exclude(repo, "node_modules/", "notes/", "__pycache__/", "/local/")
+def test_a_directory_that_is_ignored_as_a_whole_is_no_rubbish(repo: Path) -> None:
+    exclude(repo, "data/", "/drafts", "node_modules/")
+    made = add(repo)
+    for name in ("data", "web/data", "drafts", "node_modules"):
+        (Path(made.directory) / name / "deep").mkdir(parents=True)
+        (Path(made.directory) / name / "deep/file").write_text("x")
+    told = "3 directories that git ignores (drafts, 2 named data)"
+    assert refusal(made) == f"{told}; --ignored takes these along"
+    told_all = [told, "1 ignored directory (node_modules)"]
+    assert worktrees.remove(made, force=False, with_ignored=True) == Removed(told_all, [])
+
+
+def test_a_directory_that_a_tool_makes_again_goes(repo: Path) -> None:
+    exclude(repo, "node_modules/", "/obj", "/env", "__pycache__/", "/local/")
     (repo / "local").mkdir()
     (repo / "local/settings").write_text("x")
     made = add(repo, copy=["local"])
-    for name in ("web/node_modules/one", "notes", "__pycache__", "web/__pycache__"):
-        (Path(made.directory) / name).mkdir(parents=True)
-        (Path(made.directory) / name / "file").write_text("x")
-    told = ["4 ignored directories (notes, web/node_modules, 2 named __pycache__)"]
+    marked = ("obj/CACHEDIR.TAG", "env/pyvenv.cfg")
+    for name in ("web/node_modules/one/file", "__pycache__/file", "web/__pycache__/file", *marked):
+        (Path(made.directory) / name).parent.mkdir(parents=True)
+        (Path(made.directory) / name).write_text("x")
+    told = ["5 ignored directories (env, obj, web/node_modules, 2 named __pycache__)"]
     assert worktrees.would_lose(made, force=True) == told
     assert worktrees.remove(made, force=False) == Removed(told, [])
 
