@@ -22,10 +22,6 @@ _AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time.
 LONG = 120.0
 
-_STOPPED = (
-    "amux: amuxd was stopped; this goes on once it is started again\n      systemctl --user start amuxd"
-)
-
 MANAGER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, paths.MANAGER_INTERFACE)
 _PEER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, "org.freedesktop.DBus.Peer")
 PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
@@ -44,8 +40,9 @@ class Client:
         self._start = start
         self._timeout = timeout
         self._rules: list[str] = []
-        self._is_away = False
-        self._has_said_stopped = False
+        # While amuxd is away: when it is next asked whether anybody starts it.
+        self._look_after_at: float | None = None
+        self._has_said_so = False
         self._looks_on = False
         self._has_answered = False
         self._connection, self._may_switch, self._is_private = self._connect()
@@ -118,24 +115,18 @@ class Client:
 
     def next_signal(self, timeout: float | None = None) -> Signal | None:
         while True:
-            if not self._is_away:
-                self._has_said_stopped = False
-            limit = _AWAY if timeout is None and self._is_away else timeout
-            signal = self._connection.next_signal(limit)
+            signal = self._connection.next_signal(self.patience if timeout is None else timeout)
             if signal is not None and is_owner_change(signal):
-                self._is_away = _is_leaving(signal)
+                self._note_owner(signal)
             if signal is not None or timeout is not None:
                 return signal
-            # Whoever only looks on does not have started what somebody stopped.
-            if self._look_after_unit(start=False) and not self._has_said_stopped:
-                print(_STOPPED, file=sys.stderr, flush=True)
-                self._has_said_stopped = True
+            self.look_after()
 
     def signals_before_reply(self) -> list[Signal]:
         """What amuxd told before it answered the last call, and so had happened by then."""
         signals = self._connection.signals_at_hand()
         for signal in filter(is_owner_change, signals):
-            self._is_away = _is_leaving(signal)
+            self._note_owner(signal)
         return [signal for signal in signals if not is_owner_change(signal)]
 
     def wait_for_change(self, settle: float, latest: float, patience: float | None = None) -> bool:
@@ -143,7 +134,7 @@ class Client:
 
         False: for as long as the patience lasts there was none.
         """
-        first = self.next_signal(None if self._is_away else patience)
+        first = self.next_signal(patience if self._look_after_at is None else None)
         if first is None:
             return False
         away = _is_leaving(first)
@@ -154,6 +145,27 @@ class Client:
             elif monotonic() >= deadline:
                 break
         return True
+
+    @property
+    def patience(self) -> float | None:
+        """For so long what amuxd tells can be waited for before it is looked after."""
+        return None if self._look_after_at is None else max(0.0, self._look_after_at - monotonic())
+
+    def look_after(self) -> None:
+        """Says once that amuxd is away and nobody starts it; nothing where it is too soon for that."""
+        if self._look_after_at is None or monotonic() < self._look_after_at:
+            return
+        self._look_after_at = monotonic() + _AWAY
+        # Whoever only looks on does not have started what somebody stopped.
+        why = self._look_after_unit(start=False)
+        if why and not self._has_said_so:
+            print(f"amux: {why}", file=sys.stderr, flush=True)
+            self._has_said_so = True
+
+    def _note_owner(self, change: Signal) -> None:
+        is_away = _is_leaving(change)
+        self._look_after_at = monotonic() + _AWAY if is_away else None
+        self._has_said_so = self._has_said_so and is_away
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -290,17 +302,17 @@ class Client:
                 return NotStarted(f"amuxd does not start (waited {limit:.0f} s){said}", self._ask())
         return Unanswered(f"amuxd does not answer (waited {limit:.0f} s)", self._ask())
 
-    def _look_after_unit(self, start: bool) -> bool:
-        """Nobody waits for an amuxd that nobody starts. Whether it was stopped, and is to stay so."""
+    def _look_after_unit(self, start: bool) -> str:
+        """Nobody waits for an amuxd that nobody starts. Why it stays away, if it is not to be started."""
         if self._is_private:
             from amuxd.cli import private_bus
 
-            private_bus.look_after(self._connection)
-        elif self._start:
+            return private_bus.look_after(self._connection, start)
+        if self._start:
             from amuxd.cli import unit
 
             return unit.look_after(self._connection, start)
-        return False
+        return ""
 
     def _said_last(self, since: float) -> str:
         from amuxd.cli import said_last
