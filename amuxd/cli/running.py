@@ -198,4 +198,5 @@ def _warn_of_limits(session: Properties) -> None:
 
 
 def _could_not_start(session: Properties) -> bool:
-    return session["State"] == "failed" and not sessions.ended_by(session)
+    """Nor has it left anything that amux run --wait could give."""
+    return session["State"] == "failed" and session["ExitCode"] < 0 and not session["ExitSignal"]

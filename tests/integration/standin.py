@@ -48,6 +48,7 @@ SIGNATURES = {
     "Attached": "u",
     "ExitCode": "i",
     "ExitSignal": "s",
+    "HowEnded": "s",
     "CoreDumped": "b",
     "OomKilled": "b",
     "Parked": "b",
@@ -235,7 +236,7 @@ class Standin:
         self.move(session, "starting", "asked to start", ExitCode=-1, ExitSignal="")
         command = session["Command"]
         if command[0] == "nope":
-            self.move(session, "failed", "no such program: nope", StartedUSec=0)
+            self.move(session, "failed", "no such program: nope", HowEnded="could not start")
             return
         self.move(
             session, "running", "started", StartedUSec=now(), Pid=42, SessionAlive="alive", HostAlive="alive"
