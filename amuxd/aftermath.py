@@ -140,7 +140,7 @@ class Aftermath:
         certificate = entry.certificate
         if certificate is not None and not certificate.complete and end.known and certificate.end != end:
             entry.certificate = replace(certificate, end=end)
-            self._supervisor.changed(entry, "ExitCode", "ExitSignal", "CoreDumped", "OomKilled")
+            self._supervisor.changed(entry, "ExitCode", "ExitSignal", "HowEnded", "CoreDumped", "OomKilled")
         if entry.state.state in ENDED:
             await self.settle(entry)
         else:

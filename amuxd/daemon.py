@@ -252,7 +252,7 @@ class Daemon:
         for workspace in workspaces:
             shelf.export(workspace, announce=False)
         for unread in workspaces.not_readable.values():
-            shelf.export_unreadable(unread)
+            shelf.export(unread, announce=False)
         workspaces.listen(WorkspaceAnnouncer(server, shelf))
         announcer = Announcer(server, runs, terminals)
         supervisor.listen(announcer)

@@ -101,6 +101,15 @@ class Entry:
         )
 
     @property
+    def how_ended(self) -> str:
+        """In a word or two; empty of what has not ended, or was ended and nobody knows how."""
+        if self.certificate is None:
+            return ""
+        if (known := self.certificate.end.in_short) or self.state.state is not State.FAILED:
+            return known
+        return "end not known" if self.state.started_at else "could not start"
+
+    @property
     def lacks_place(self) -> bool:
         """Whether it could begin again, were the directory there that it works in."""
         return self.state.state in RERUNNABLE and not self._has_place

@@ -76,9 +76,15 @@ class End(Stored):
 
     @property
     def in_short(self) -> str:
-        """Empty where neither code nor signal is known."""
+        """A word or two, as describe() tells them apart; empty where nothing is known."""
+        if self.not_started:
+            return "could not start"
         if self.out_of_memory:
             return "out of memory"
+        if self.unit_stopped:
+            return "unit stopped"
+        if self.terminal_died:
+            return "terminal died"
         if self.signal is not None:
             return self.signal
         return "" if self.code is None else f"exit {self.code}"

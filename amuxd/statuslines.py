@@ -72,6 +72,4 @@ def _detail(entry: Entry) -> str:
         if entry.session_alive is Liveness.DEAD:
             return "ended"
         return f"waiting: {entry.state.attention}" if entry.state.attention else ""
-    if entry.state.state is State.FAILED and entry.certificate is not None:
-        return entry.certificate.end.in_short
-    return ""
+    return entry.how_ended if entry.state.state is State.FAILED else ""

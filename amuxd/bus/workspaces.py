@@ -34,7 +34,7 @@ class WorkspaceAnnouncer:
         self._server = server
         self._shelf = shelf
 
-    def workspace_appeared(self, workspace: Workspace) -> None:
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
         self._shelf.export(workspace)
 
     def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
@@ -60,13 +60,13 @@ class Shelf:
         self._remover = remover
         self._teller = Teller()
 
-    def export(self, workspace: Workspace, announce: bool = True) -> None:
-        shown = WorkspaceObject(workspace.id, self.workspaces, self._maker, self._remover, self._teller)
+    def export(self, workspace: Workspace | UnreadableWorkspace, announce: bool = True) -> None:
+        shown: WorkspaceObject | NotReadableWorkspace
+        if isinstance(workspace, UnreadableWorkspace):
+            shown = NotReadableWorkspace(workspace.id, self.workspaces)
+        else:
+            shown = WorkspaceObject(workspace.id, self.workspaces, self._maker, self._remover, self._teller)
         self._server.export(path_of(workspace), shown, announce=announce)
-
-    def export_unreadable(self, workspace: UnreadableWorkspace) -> None:
-        shown = NotReadableWorkspace(workspace.id, self.workspaces)
-        self._server.export(path_of(workspace), shown, announce=False)
 
     async def add(self, name: str, options: dict[str, Any]) -> str:
         options = dict(options)

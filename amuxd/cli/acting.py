@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from amuxd.cli import failures, sessions
-from amuxd.cli.client import LONG, Client
+from amuxd.cli.client import Client
 from amuxd.cli.failures import Interrupted, RemoteError, Unreachable
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
@@ -24,9 +24,7 @@ class _Asked(NamedTuple):
     serial: int
 
 
-def _act(
-    names: Sequence[str], done: str, timeout: float, member: str, signature: str = "", *body: Any
-) -> int:
+def _act(names: Sequence[str], done: str, member: str, signature: str = "", *body: Any) -> int:
     """Asks for all at once, then reports each in the order given; the exit code of the first that failed."""
     client = Client()
     may_have_to_wait = member in ("Start", "Restart", "Resume")
@@ -40,7 +38,7 @@ def _act(
             try:
                 if isinstance(one, RemoteError):
                     raise one
-                client.finish(one.serial, timeout)
+                client.finish(one.serial)
                 why_not_yet = sessions.why_not_begun(client.properties(one.path)) if may_have_to_wait else ""
                 print(harmless(f"{one.label}: {why_not_yet}" if why_not_yet else f"{done} {one.label}"))
             except (RemoteError, Unreachable) as problem:
@@ -84,7 +82,7 @@ def _interrupted_later() -> Iterator[None]:
 @sessions_argument
 def start(names: Sequence[str]) -> int:
     """Begin the first run of sessions that were created over D-Bus and not started."""
-    return _act(names, "started", LONG, "Start")
+    return _act(names, "started", "Start")
 
 
 @click.command()
@@ -93,7 +91,7 @@ def start(names: Sequence[str]) -> int:
 def stop(names: Sequence[str], grace: float | None) -> int:
     """End sessions: the command is asked to end, then, after a grace, all that is left is killed."""
     options = {} if grace is None else {"grace": ("d", grace)}
-    return _act(names, "stopped", LONG + (grace or 0), "Stop", "a{sv}", options)
+    return _act(names, "stopped", "Stop", "a{sv}", options)
 
 
 def _signal_name(text: str) -> str:
@@ -108,35 +106,35 @@ def _signal_name(text: str) -> str:
 @click.option("-s", "--signal", metavar="SIGNAL", type=_signal_name, default="SIGTERM", show_default=True)
 def kill(names: Sequence[str], signal: str) -> int:
     """Send a signal to the command of sessions. What becomes of it then is the command's matter."""
-    return _act(names, f"sent {signal} to", LONG, "Kill", "s", signal)
+    return _act(names, f"sent {signal} to", "Kill", "s", signal)
 
 
 @click.command()
 @sessions_argument
 def restart(names: Sequence[str]) -> int:
     """Begin a new run of sessions: the same command in the same place."""
-    return _act(names, "restarted", LONG, "Restart")
+    return _act(names, "restarted", "Restart")
 
 
 @click.command()
 @sessions_argument
 def resume(names: Sequence[str]) -> int:
     """Begin a new run of agents that goes on with their conversation; parked ones are brought back."""
-    return _act(names, "resumed", LONG, "Resume")
+    return _act(names, "resumed", "Resume")
 
 
 @click.command()
 @sessions_argument
 def park(names: Sequence[str]) -> int:
     """End the process of agents to free its memory. amux attach and amux send bring them back."""
-    return _act(names, "parked", LONG, "Park")
+    return _act(names, "parked", "Park")
 
 
 @click.command()
 @sessions_argument
 def archive(names: Sequence[str]) -> int:
     """Put sessions away: lists leave them out, and they are kept until they are removed."""
-    return _act(names, "archived", LONG, "Archive")
+    return _act(names, "archived", "Archive")
 
 
 @click.command()
@@ -149,4 +147,4 @@ def archive(names: Sequence[str]) -> int:
 )
 def rm(names: Sequence[str], force: bool) -> int:
     """Remove sessions and all their files, their logs too."""
-    return _act(names, "removed", LONG, "Remove", "a{sv}", {"force": ("b", force)})
+    return _act(names, "removed", "Remove", "a{sv}", {"force": ("b", force)})

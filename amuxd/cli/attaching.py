@@ -8,7 +8,7 @@ from time import monotonic
 import click
 
 from amuxd.cli import sessions
-from amuxd.cli.client import LONG, ORDINARY, Client, Properties
+from amuxd.cli.client import Client, Properties
 from amuxd.cli.failures import DID_NOT_WORK, Failure, NotPossible, RemoteError, Unreachable, WrongUsage
 from amuxd.cli.naming import session_argument
 from amuxd.cli.text import harmless
@@ -90,7 +90,7 @@ def _take(client: Client, path: str) -> int | None:
 
     try:
         # One that was parked begins again for it.
-        command = client.session(path, "AttachCommand", timeout=LONG)[0]
+        command = client.session(path, "AttachCommand", patient=True)[0]
     except RemoteError:
         if _has_ended(_look(client, path)):
             return None
@@ -172,7 +172,7 @@ def _print_last_lines(client: Client, path: str, session: Properties) -> None:
 def _answers(client: Client, path: str) -> bool:
     """Whether its terminal is there: it was the client alone that failed."""
     try:
-        client.session(path, "Capture", "u", 1, timeout=ORDINARY)
+        client.session(path, "Capture", "u", 1)
     except RemoteError:
         return False
     return True
@@ -194,10 +194,10 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> int:
     print(key.upper())
     verb = verbs.get(key)
     if verb == "archive":
-        client.session(path, "Archive", timeout=LONG)
+        client.session(path, "Archive", patient=True)
         print(harmless(f"archived {sessions.label(session)}"))
     elif verb:
-        client.session(path, verb.capitalize(), timeout=LONG)
+        client.session(path, verb.capitalize(), patient=True)
         return attach_to(client, path, has_just_begun=True)
     return 0
 
@@ -244,4 +244,4 @@ def send(name: str, text: str, no_enter: bool) -> None:
             # The line's own end is the Enter that follows.
             text = text.removesuffix("\n")
     client = Client()
-    client.session(client.find(name), "Send", "sb", text, not no_enter, timeout=LONG)
+    client.session(client.find(name), "Send", "sb", text, not no_enter, patient=True)

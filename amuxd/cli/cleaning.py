@@ -3,7 +3,7 @@
 import click
 
 from amuxd.cli import sessions
-from amuxd.cli.client import LONG, Client
+from amuxd.cli.client import Client
 from amuxd.cli.text import harmless
 
 
@@ -21,6 +21,6 @@ def clean(dry_run: bool) -> None:
     # Asked before, for afterwards they are gone.
     only = {"properties": ("as", ["Id", "Name"])}
     labels = {session["Id"]: sessions.label(session) for _, session in client.sessions(**only)}
-    (ids,) = client.manager("Clean", "a{sv}", {"dry_run": ("b", dry_run)}, timeout=LONG)
+    (ids,) = client.manager("Clean", "a{sv}", {"dry_run": ("b", dry_run)}, patient=True)
     for session_id in ids:
         print(harmless(f"{'would remove' if dry_run else 'removed'} {labels.get(session_id, session_id)}"))

@@ -19,12 +19,9 @@ ORDINARY = 10.0
 _PATIENCE = 0.5
 # The same while it is away and somebody waits for what it will tell.
 _AWAY = 2.0
-# Whoever starts or stops something waits for a program that has its own idea of time.
+# Whoever starts or stops something waits for a program that has its own idea of time: after so long without a
+# reply amuxd is asked whether it is there.
 LONG = 120.0
-
-_STOPPED = (
-    "amux: amuxd was stopped; this goes on once it is started again\n      systemctl --user start amuxd"
-)
 
 MANAGER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, paths.MANAGER_INTERFACE)
 _PEER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, "org.freedesktop.DBus.Peer")
@@ -44,8 +41,9 @@ class Client:
         self._start = start
         self._timeout = timeout
         self._rules: list[str] = []
-        self._is_away = False
-        self._has_said_stopped = False
+        # While amuxd is away: when it is next asked whether anybody starts it.
+        self._look_after_at: float | None = None
+        self._has_said_so = False
         self._looks_on = False
         self._has_answered = False
         self._connection, self._may_switch, self._is_private = self._connect()
@@ -53,22 +51,20 @@ class Client:
     def close(self) -> None:
         self._connection.close()
 
-    def manager(
-        self, member: str, signature: str = "", *body: Any, timeout: float | None = None
-    ) -> tuple[Any, ...]:
-        return self._call(MANAGER, member, signature, *body, timeout=timeout)
+    def manager(self, member: str, signature: str = "", *body: Any, patient: bool = False) -> tuple[Any, ...]:
+        return self._call(MANAGER, member, signature, *body, patient=patient)
 
     def session(
-        self, path: str, member: str, signature: str = "", *body: Any, timeout: float | None = None
+        self, path: str, member: str, signature: str = "", *body: Any, patient: bool = False
     ) -> tuple[Any, ...]:
-        return self._call(_session(path), member, signature, *body, timeout=timeout)
+        return self._call(_session(path), member, signature, *body, patient=patient)
 
     def begin(self, path: str, member: str, signature: str = "", *body: Any) -> int:
         """Sends a call to a session without waiting for its reply."""
         return self._connection.send(_session(path), member, signature, *body)
 
-    def finish(self, serial: int, timeout: float) -> tuple[Any, ...]:
-        return self._reply(serial, timeout)
+    def finish(self, serial: int) -> tuple[Any, ...]:
+        return self._reply(serial, patient=True)
 
     def find(self, name: str) -> str:
         return cast(str, self.manager("GetSession", "s", name)[0])
@@ -81,10 +77,10 @@ class Client:
         return cast("list[tuple[str, Properties]]", self.manager("ListSessions", "a{sv}", only)[0])
 
     def workspace(
-        self, path: str, member: str, signature: str = "", *body: Any, timeout: float | None = None
+        self, path: str, member: str, signature: str = "", *body: Any, patient: bool = False
     ) -> tuple[Any, ...]:
         address = DBusAddress(path, paths.BUS_NAME, paths.WORKSPACE_INTERFACE)
-        return self._call(address, member, signature, *body, timeout=timeout)
+        return self._call(address, member, signature, *body, patient=patient)
 
     def configuration_error(self) -> str:
         """Empty also of an amuxd that does not tell."""
@@ -101,7 +97,7 @@ class Client:
 
     def workspaces(self) -> list[Properties]:
         """Each with a "Status": what git says of it."""
-        found = self.manager("ListWorkspaces", "a{sv}", {"status": ("b", True)}, timeout=LONG)[0]
+        found = self.manager("ListWorkspaces", "a{sv}", {"status": ("b", True)}, patient=True)[0]
         return [properties | {"Status": plain(properties["Status"])} for _, properties in found]
 
     def certificate(self, path: str, run: int) -> Properties:
@@ -118,24 +114,18 @@ class Client:
 
     def next_signal(self, timeout: float | None = None) -> Signal | None:
         while True:
-            if not self._is_away:
-                self._has_said_stopped = False
-            limit = _AWAY if timeout is None and self._is_away else timeout
-            signal = self._connection.next_signal(limit)
+            signal = self._connection.next_signal(self.patience if timeout is None else timeout)
             if signal is not None and is_owner_change(signal):
-                self._is_away = _is_leaving(signal)
+                self._note_owner(signal)
             if signal is not None or timeout is not None:
                 return signal
-            # Whoever only looks on does not have started what somebody stopped.
-            if self._look_after_unit(start=False) and not self._has_said_stopped:
-                print(_STOPPED, file=sys.stderr, flush=True)
-                self._has_said_stopped = True
+            self.look_after()
 
     def signals_before_reply(self) -> list[Signal]:
         """What amuxd told before it answered the last call, and so had happened by then."""
         signals = self._connection.signals_at_hand()
         for signal in filter(is_owner_change, signals):
-            self._is_away = _is_leaving(signal)
+            self._note_owner(signal)
         return [signal for signal in signals if not is_owner_change(signal)]
 
     def wait_for_change(self, settle: float, latest: float, patience: float | None = None) -> bool:
@@ -143,7 +133,7 @@ class Client:
 
         False: for as long as the patience lasts there was none.
         """
-        first = self.next_signal(None if self._is_away else patience)
+        first = self.next_signal(patience if self._look_after_at is None else None)
         if first is None:
             return False
         away = _is_leaving(first)
@@ -154,6 +144,27 @@ class Client:
             elif monotonic() >= deadline:
                 break
         return True
+
+    @property
+    def patience(self) -> float | None:
+        """For so long what amuxd tells can be waited for before it is looked after."""
+        return None if self._look_after_at is None else max(0.0, self._look_after_at - monotonic())
+
+    def look_after(self) -> None:
+        """Says once that amuxd is away and nobody starts it; nothing where it is too soon for that."""
+        if self._look_after_at is None or monotonic() < self._look_after_at:
+            return
+        self._look_after_at = monotonic() + _AWAY
+        # Whoever only looks on does not have started what somebody stopped.
+        why = self._look_after_unit(start=False)
+        if why and not self._has_said_so:
+            print(f"amux: {why}", file=sys.stderr, flush=True)
+            self._has_said_so = True
+
+    def _note_owner(self, change: Signal) -> None:
+        is_away = _is_leaving(change)
+        self._look_after_at = monotonic() + _AWAY if is_away else None
+        self._has_said_so = self._has_said_so and is_away
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -206,33 +217,32 @@ class Client:
         return connection
 
     def _call(
-        self, address: DBusAddress, member: str, signature: str = "", *body: Any, timeout: float | None = None
+        self, address: DBusAddress, member: str, signature: str = "", *body: Any, patient: bool = False
     ) -> tuple[Any, ...]:
-        limit = self._timeout if timeout is None else timeout
         for argument in body:
             if isinstance(argument, str) and "\0" in argument:
                 raise failures.WrongUsage("text with a NUL character cannot be sent")
-        if limit > self._timeout and not self._has_answered:
-            self._greet(limit)
+        if patient and not self._has_answered:
+            self._greet()
         try:
             serial = self._connection.send(address, member, signature, *body, activate=self._activates)
-            return self._reply(serial, limit)
+            return self._reply(serial, patient)
         except RemoteError as problem:
             if problem.name == failures.SERVICE_UNKNOWN and self._may_switch:
                 self._switch_to_private()
-                return self._call(address, member, signature, *body, timeout=timeout)
+                return self._call(address, member, signature, *body, patient=patient)
             if problem.name == failures.NO_REPLY and member in _ONLY_ASK:
-                return self._ask_again(problem, address, member, signature, *body, limit=limit)
+                return self._ask_again(problem, address, member, signature, *body, patient=patient)
             raise
         finally:
             self._may_switch = False
 
-    def _greet(self, limit: float) -> None:
+    def _greet(self) -> None:
         """Nobody waits long for an amuxd that does not answer at all, and nothing is asked of it.
 
         One that is starting may take until then.
         """
-        deadline = monotonic() + limit
+        deadline = monotonic() + LONG
         while True:
             try:
                 self._call(_PEER, "Ping")
@@ -240,24 +250,23 @@ class Client:
                 raise Unreachable(problem.sentence, problem.hint) from None
             except NotStarted:
                 if monotonic() >= deadline:
-                    raise self._unanswered(limit) from None
+                    raise self._unanswered(LONG) from None
             else:
                 return
 
     def _ask_again(
-        self, problem: RemoteError, address: DBusAddress, member: str, *arguments: Any, limit: float
+        self, problem: RemoteError, address: DBusAddress, member: str, *arguments: Any, patient: bool
     ) -> tuple[Any, ...]:
         """It was restarted in the middle of our call: the next one finds it back."""
         try:
-            return self._reply(
-                self._connection.send(address, member, *arguments, activate=self._activates), limit
-            )
+            serial = self._connection.send(address, member, *arguments, activate=self._activates)
+            return self._reply(serial, patient)
         except RemoteError as again:
             raise problem if again.is_not_started or again.name == failures.NO_REPLY else again from None
 
-    def _reply(self, serial: int, limit: float) -> tuple[Any, ...]:
+    def _reply(self, serial: int, patient: bool) -> tuple[Any, ...]:
         since = time()
-        self._await(serial, limit)
+        self._await(serial, patient)
         try:
             answer = self._connection.reply(serial, 0)
             self._has_answered = True
@@ -272,35 +281,49 @@ class Client:
                 problem.said_last = self._said_last(since)
             raise
 
-    def _await(self, serial: int, limit: float) -> None:
-        deadline = monotonic() + limit
-        patience = _PATIENCE
-        while not self._connection.has_reply(serial, min(patience, deadline - monotonic())):
+    def _await(self, serial: int, patient: bool) -> None:
+        """What may take its time is waited for as long as amuxd answers to something else."""
+        began = monotonic()
+        limit = LONG if patient else self._timeout
+        deadline = began + limit
+        pause = _PATIENCE
+        while not self._connection.has_reply(serial, min(pause, deadline - monotonic())):
             self._look_after_unit(start=self._activates)
             if monotonic() >= deadline:
-                raise self._unanswered(limit)
-            patience *= 2
+                if not (patient and self._is_there()) and not self._connection.has_reply(serial, 0):
+                    raise self._unanswered(monotonic() - began)
+                deadline = monotonic() + limit
+            pause *= 2
 
-    def _unanswered(self, limit: float) -> Unreachable:
+    def _is_there(self) -> bool:
+        try:
+            self._connection.reply(self._connection.send(_PEER, "Ping", activate=False), self._timeout)
+        except TimeoutError:
+            return False
+        except RemoteError as problem:
+            return not problem.is_not_started
+        return True
+
+    def _unanswered(self, waited: float) -> Unreachable:
         if not self._is_private:
             from amuxd.cli import unit
 
             if unit.is_starting(self._connection):
                 said = self._said_last(0)
-                return NotStarted(f"amuxd does not start (waited {limit:.0f} s){said}", self._ask())
-        return Unanswered(f"amuxd does not answer (waited {limit:.0f} s)", self._ask())
+                return NotStarted(f"amuxd does not start (waited {waited:.0f} s){said}", self._ask())
+        return Unanswered(f"amuxd does not answer (waited {waited:.0f} s)", self._ask())
 
-    def _look_after_unit(self, start: bool) -> bool:
-        """Nobody waits for an amuxd that nobody starts. Whether it was stopped, and is to stay so."""
+    def _look_after_unit(self, start: bool) -> str:
+        """Nobody waits for an amuxd that nobody starts. Why it stays away, if it is not to be started."""
         if self._is_private:
             from amuxd.cli import private_bus
 
-            private_bus.look_after(self._connection)
-        elif self._start:
+            return private_bus.look_after(self._connection, start)
+        if self._start:
             from amuxd.cli import unit
 
             return unit.look_after(self._connection, start)
-        return False
+        return ""
 
     def _said_last(self, since: float) -> str:
         from amuxd.cli import said_last

@@ -43,6 +43,11 @@ _NOT_STARTED = (
 )
 
 
+# To whoever looks on, and does not start it: why amuxd stays away.
+STOPPED = "amuxd was stopped; this goes on once it is started again\n      systemctl --user start amuxd"
+ENDED = "amuxd has ended; this goes on once it is started again\n      amux ls"
+
+
 class Failure(Exception):
     exit_code = DID_NOT_WORK
 

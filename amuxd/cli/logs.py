@@ -87,11 +87,13 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
     poll = select.poll()
     poll.register(growth.fileno(), select.POLLIN)
     poll.register(client.fileno(), select.POLLIN)
+    client.look_on()
     while not ended:
         while signal := client.next_signal(0):
             ended = ended or _is_end(client, signal, path, run)
         if not ended:
-            poll.poll()
+            poll.poll(None if client.patience is None else client.patience * 1000)
+            client.look_after()
             _go_on(growth, printed)
     poll.unregister(client.fileno())
     _go_on(growth, printed)

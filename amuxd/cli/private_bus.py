@@ -10,7 +10,7 @@ from pathlib import Path
 from amuxd import paths
 from amuxd.cli import keeper
 from amuxd.cli.connection import BUS, Connection
-from amuxd.cli.failures import RemoteError, Unreachable
+from amuxd.cli.failures import ENDED, RemoteError, Unreachable
 
 _START_TIMEOUT = 10
 _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
@@ -78,16 +78,20 @@ def _have_ours_started(connection: Connection, directory: Path) -> None:
         connection.call(BUS, "ReloadConfig", timeout=_START_TIMEOUT)
 
 
-def look_after(connection: Connection) -> None:
-    """Nobody waits for an amuxd that itself waits for another, nor leaves a bus behind that has none."""
+def look_after(connection: Connection, start: bool) -> str:
+    """Nobody waits for an amuxd that itself waits for another, nor leaves a bus behind that has none.
+
+    Why it stays away, if it is not to be started.
+    """
     if connection.call(BUS, "NameHasOwner", "s", paths.BUS_NAME, timeout=_START_TIMEOUT)[0]:
-        return
+        return ""
     try:
         keeper.refuse_if_elsewhere(paths.private_bus_socket())
     except Unreachable:
         if connection in _ours:
             _end(connection)
         raise
+    return "" if start else ENDED
 
 
 def _end(connection: Connection) -> None:

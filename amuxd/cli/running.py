@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from amuxd.cli import render, sessions
-from amuxd.cli.client import LONG, Client, Properties
+from amuxd.cli.client import Client, Properties
 from amuxd.cli.environment import environment, umask
 from amuxd.cli.failures import Failure, Interrupted, Unanswered, WrongUsage
 from amuxd.cli.quantities import parse_count, parse_percent, parse_size
@@ -90,7 +90,7 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
         client.subscribe()
     known = given["name"] or "it"
     try:
-        path = client.manager("CreateSession", "asa{sv}", words, options, timeout=LONG)[0]
+        path = client.manager("CreateSession", "asa{sv}", words, options, patient=True)[0]
         known = path.rpartition("/")[2]
         session = client.properties(path)
     except KeyboardInterrupt:
@@ -198,4 +198,5 @@ def _warn_of_limits(session: Properties) -> None:
 
 
 def _could_not_start(session: Properties) -> bool:
-    return session["State"] == "failed" and not sessions.ended_by(session)
+    """Nor has it left anything that amux run --wait could give."""
+    return session["State"] == "failed" and session["ExitCode"] < 0 and not session["ExitSignal"]

@@ -25,12 +25,11 @@ EXITED = frozenset({"stopped", "completed", "failed", "orphaned"})
 ENDED = EXITED | {"archived"}
 # What status() and reason() go by.
 STATUS = (
-    *("State", "Reason", "Unwritten", "SessionAlive", "StartedUSec", "ExitCode", "ExitSignal", "OomKilled"),
-    *("Parked", "ParkedUSec", "Resumable", "IdleAfterUSec"),
+    *("State", "Reason", "Unwritten", "SessionAlive", "StartedUSec", "ExitCode", "ExitSignal", "HowEnded"),
+    *("OomKilled", "Parked", "ParkedUSec", "Resumable", "IdleAfterUSec"),
     *("Attention", "Frozen", "ShellOpen", "LastActivityUSec"),
 )
 IDLE_AFTER = 60_000_000
-_LONGEST_REASON = 40
 
 # What each property says where there is nothing to say.
 _NOTHING = {
@@ -47,6 +46,7 @@ _NOTHING = {
     "LastCheckedUSec": 0,
     "ExitCode": -1,
     "ExitSignal": "",
+    "HowEnded": "",
     "Unwritten": "",
     "Attention": "",
     "AttentionMessage": "",
@@ -73,12 +73,11 @@ def may_have_printed(session: Properties) -> bool:
     return bool(session.get("StartedUSec")) or session["State"] == "unknown"
 
 
-def never_started(session: Properties) -> bool:
-    return bool(session["State"] == "failed" and not session.get("StartedUSec") and ended_by(session) == "")
-
-
 def ended_by(session: Properties) -> str:
-    """In a few words; empty where neither code nor signal is known."""
+    """In a word or two; empty where nothing is known."""
+    if how := session.get("HowEnded"):
+        return str(how)
+    # An amuxd from before an upgrade does not tell it.
     if session.get("OomKilled"):
         return "out of memory"
     if signal := session.get("ExitSignal"):
@@ -124,7 +123,7 @@ def _detail(session: Properties, now: float) -> str:
     if session["State"] == "running":
         return _running_detail(session, now)
     if session["State"] == "failed":
-        return "could not start" if never_started(session) else ended_by(session) or _short_reason(session)
+        return ended_by(session)
     return ""
 
 
@@ -156,11 +155,6 @@ def idle_from(session: Properties) -> float:
 def _waiting(session: Properties) -> str:
     attention = session.get("Attention")
     return f"waiting: {attention}" if attention else ""
-
-
-def _short_reason(session: Properties) -> str:
-    reason = str(session.get("Reason", ""))
-    return reason if len(reason) <= _LONGEST_REASON else ""
 
 
 def since(microseconds: int, now: float) -> str:

@@ -107,7 +107,7 @@ def _earliest(certificate: Properties) -> str:
 def _end(session: Properties, certificate: Properties, now: float) -> str:
     if not certificate:
         return ""
-    how = sessions.ended_by(session) or ("" if certificate.get("known", True) else "how is not known")
+    how = sessions.ended_by(session) if certificate.get("known", True) else "how is not known"
     if certificate.get("core_dumped"):
         how += ", core dumped"
     when = _moment(certificate.get("ended_usec", 0), now)

@@ -5,7 +5,7 @@ from typing import Any
 from jeepney import DBusAddress
 
 from amuxd.cli.connection import BUS, Connection
-from amuxd.cli.failures import RemoteError, Unreachable
+from amuxd.cli.failures import ENDED, STOPPED, RemoteError, Unreachable
 from amuxd.cli.said_last import in_journal
 from amuxd.errors import NEEDS_PERSON
 from amuxd.paths import BUS_NAME
@@ -20,18 +20,22 @@ _TIMEOUT = 2.0
 _HINT = "journalctl --user -u amuxd tells more; once that is mended: systemctl --user reset-failed amuxd"
 
 
-def look_after(connection: Connection, start: bool) -> bool:
+def look_after(connection: Connection, start: bool) -> str:
     """While somebody waits: says so if systemd has given up, and starts it if that is wanted and nobody does.
 
-    A bus whose request to start it has failed without a word waits on, and asks no more. Returns whether it
-    was stopped, and stays so.
+    A bus whose request to start it has failed without a word waits on, and asks no more. Returns why it
+    stays away, if it is not to be started.
     """
     # One that was started by hand is in no unit.
     if _asked(connection, BUS, "NameHasOwner", "s", BUS_NAME) == (True,):
-        return False
+        return ""
     unit = _properties(connection, "Unit")
-    if not unit or unit["Job"][0]:
-        return False
+    if not unit:
+        # Else systemd has no time for us just now.
+        is_alone = _asked(connection, BUS, "NameHasOwner", "s", _SYSTEMD) == (False,)
+        return ENDED if is_alone and not start else ""
+    if unit["Job"][0]:
+        return ""
     if unit["ActiveState"] == "failed":
         service = _properties(connection, "Service")
         if service.get("ExecMainStatus") == NEEDS_PERSON:
@@ -44,13 +48,14 @@ def look_after(connection: Connection, start: bool) -> bool:
         raise Unreachable(
             f"amuxd failed too often{how}, and systemd does not start it any more{in_journal()}", _HINT
         )
-    return unit["ActiveState"] == "inactive" and _started(connection, start)
+    return _started(connection, start) if unit["ActiveState"] == "inactive" else ""
 
 
-def _started(connection: Connection, start: bool) -> bool:
-    if start:
-        _asked(connection, _MANAGER, "StartUnit", "ss", _UNIT, "replace")
-    return not start
+def _started(connection: Connection, start: bool) -> str:
+    if not start:
+        return STOPPED
+    _asked(connection, _MANAGER, "StartUnit", "ss", _UNIT, "replace")
+    return ""
 
 
 def is_starting(connection: Connection) -> bool:

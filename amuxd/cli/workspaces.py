@@ -77,7 +77,7 @@ def make(
             options[option] = ("s", given[option])
     if given.get("slots"):
         options["slots"] = ("u", given["slots"])
-    where = client.manager("AddWorkspace", "sa{sv}", name, options, timeout=CHECKOUT)[0]
+    where = client.manager("AddWorkspace", "sa{sv}", name, options, patient=True)[0]
     found = client.workspace_properties(where)
     if found["HookFailure"]:
         print(harmless(f"amux: {found['HookFailure']}"), file=sys.stderr)
@@ -111,7 +111,7 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
     client.subscribe()
     # What was shown, and no other that the configuration may have by now.
     options = {"allow": ("b", allow), "command": ("s", found["SetupCommand"]), **_surroundings()}
-    session = client.workspace(where, "Setup", "a{sv}", options, timeout=LONG)[0]
+    session = client.workspace(where, "Setup", "a{sv}", options, patient=True)[0]
     properties = client.properties(session)
     print(harmless(f"setting up {found['Name']}: {found['SetupCommand']}"), flush=True)
     if ends(client, {session: sessions.label(properties)})[session]:
@@ -158,7 +158,7 @@ def show(name: str, as_json: bool) -> None:
     client = Client()
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
-    found["Status"] = plain(client.workspace(where, "Status", timeout=LONG)[0])
+    found["Status"] = plain(client.workspace(where, "Status", patient=True)[0])
     if as_json:
         render.print_json(_as_json(found))
         return
@@ -173,7 +173,7 @@ def show(name: str, as_json: bool) -> None:
 @click.option(
     "--ignored",
     is_flag=True,
-    help="Throw away files that git ignores, and nothing else; it names them first.",
+    help="Throw away what git ignores, and nothing else; it names that first.",
 )
 def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.
@@ -201,10 +201,10 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
     told: list[str] = []
     if force or ignored:
         asked = options | {"dry_run": ("b", True)}
-        told = client.workspace(where, "Remove", "a{sv}", asked, timeout=LONG)[0]
+        told = client.workspace(where, "Remove", "a{sv}", asked, patient=True)[0]
         for loss in told:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
-    lost, kept = client.workspace(where, "Remove", "a{sv}", options, timeout=CHECKOUT)
+    lost, kept = client.workspace(where, "Remove", "a{sv}", options, patient=True)
     for loss in lost:
         # It goes without a word of force, or has come since it was asked what that would be.
         if loss not in told:

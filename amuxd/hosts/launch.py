@@ -73,10 +73,16 @@ def _execute(command: list[bytes]) -> None:
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        if error.errno != errno.ENOEXEC:
+        script = _found(command[0])
+        if error.errno != errno.ENOEXEC or _is_binary(script):
             raise
         # A script that does not say who runs it is the shell's, as everywhere.
-        os.execv("/bin/sh", [b"sh", _found(command[0]), *command[1:]])
+        os.execv("/bin/sh", [b"sh", script, *command[1:]])
+
+
+def _is_binary(program: bytes) -> bool:
+    """Damaged, or for another machine: its first line, as shells look at it, is none of a script."""
+    return b"\0" in _read(os.open(program, os.O_RDONLY), 256).partition(b"\n")[0]
 
 
 def _found(program: bytes) -> bytes:

@@ -1,10 +1,10 @@
 """What a run finds around it, and whether it can begin there at all."""
 
 import os
-import shutil
 from pathlib import Path
 
 from amuxd.hosts import LaunchRefused
+from amuxd.hosts.programs import check_program
 from amuxd.records import Session
 
 
@@ -40,26 +40,8 @@ def _check(session: Session, environment: dict[str, str]) -> None:
         raise LaunchRefused(f"not a directory: {directory}")
     if not os.access(directory, os.X_OK):
         raise LaunchRefused(f"the directory {directory} may not be entered")
-    if session.shell:
-        _check_program(shell_in(environment), directory, environment)
-    else:
-        _check_program(session.command[0], directory, environment)
-
-
-def _check_program(name: str, directory: str, environment: dict[str, str]) -> None:
-    if "/" in name:
-        path = Path(directory) / name
-        if not path.exists():
-            raise LaunchRefused(f"no such program: {name}")
-        if path.is_dir():
-            raise LaunchRefused(f"{name} is a directory")
-        if not os.access(path, os.X_OK):
-            raise LaunchRefused(f"{name} is not executable")
-        return
-    search = environment.get("PATH", os.defpath)
-    if shutil.which(name, path=search) is None:
-        found = next((p for d in search.split(":") if d and (p := Path(d) / name).is_file()), None)
-        raise LaunchRefused(f"{found} is not executable" if found else f"no such program: {name}")
+    program = shell_in(environment) if session.shell else session.command[0]
+    check_program(program, directory, environment.get("PATH", os.defpath))
 
 
 def shell_in(environment: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed, git
 from amuxd.records import Workspace
-from amuxd.workspaces.standing import submodule_directories, worktrees
+from amuxd.workspaces.standing import git_directory_of, submodule_directories, worktrees
 
 # In the directory that it was in, so that nothing has to be copied, and relative links out of it lead on.
 _ASIDE = ".amux-removing-"
@@ -33,10 +33,9 @@ def refuse_immovable(workspace: Workspace) -> None:
 
 
 @contextlib.contextmanager
-def moved(workspace: Workspace, force: bool) -> Iterator[Path]:
+def moved(workspace: Workspace, own: Path, force: bool) -> Iterator[Path]:
     """Where it is meanwhile. It is put back unless all goes well."""
     directory, there = Path(workspace.directory), place_of(workspace)
-    own = git_directory(directory)
     _keep_known(workspace, own, force)
     try:
         directory.rename(there)
@@ -96,13 +95,12 @@ def recover(workspace: Workspace) -> None:
     there = place_of(workspace)
     if os.path.lexists(there):
         try:
-            _put_back(workspace, git_directory(there))
+            own = git_directory_of(workspace.directory, workspace.repository)
+            if own is None:
+                raise GitFailed([], -1, f"{workspace.repository} knows of no such worktree")
+            _put_back(workspace, own)
         except GitFailed as error:
             raise WorkspaceDirty(f"what was in {workspace.directory} is in {there} still: {error}") from error
-
-
-def git_directory(directory: Path) -> Path:
-    return Path(git(directory, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
 
 
 def _keep_known(workspace: Workspace, own: Path, force: bool) -> None:

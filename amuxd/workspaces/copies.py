@@ -4,12 +4,13 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from amuxd.git import git
-from amuxd.workspaces import standing
+from amuxd.workspaces import hidden, standing
 
 logger = logging.getLogger(__name__)
 
@@ -68,23 +69,37 @@ def without(
     untracked += [name for name in changed if name not in untracked]
     ignored = [name for name in files.ignored if name not in copied]
     directories = [name for name in files.ignored_directories if not _only_copies(directory, name, same)]
-    return replace(files, untracked=untracked, ignored=ignored, ignored_directories=directories)
+    again = [name for name in files.made_again if name in directories]
+    return replace(
+        files, untracked=untracked, ignored=ignored, ignored_directories=directories, made_again=again
+    )
 
 
 def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -> bool:
-    present = _digest(directory / name)
-    return bool(present) and (present != digest or not any((source / name).is_file() for source in sources))
+    try:
+        present = _digest(directory / name)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # What cannot be read may be anything.
+        return True
+    return present != digest or not any((source / name).is_file() for source in sources)
 
 
 def _only_copies(directory: Path, name: str, same: set[str]) -> bool:
     if not name.endswith("/"):
         return name in same
-    found = [path for path in (directory / name).rglob("*") if not path.is_dir() or path.is_symlink()]
-    return bool(found) and all(str(path.relative_to(directory)) in same for path in found)
+    found = [str(path.relative_to(directory)) for path in hidden.files_in(directory / name)]
+    return bool(found) and same.issuperset(found)
 
 
 def _digest(path: Path) -> str:
+    """Of a regular file alone: who reads a pipe waits for its writer."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return ""
+        with open(file, "rb", closefd=False) as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    finally:
+        os.close(file)

@@ -27,6 +27,15 @@ _OPERATIONS = {
     "sequencer": "a cherry-pick or revert",
 }
 
+# What programs that build, fetch and test make in a repository.
+_MADE_AGAIN = {
+    *("node_modules", "bower_components", ".next", ".nuxt", ".parcel-cache", ".svelte-kit", ".turbo"),
+    *("__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs", "htmlcov"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"),
+    *("target", "build", "dist", ".gradle", ".terraform", "cache", ".cache"),
+}
+_AUTOSTASHES = ("rebase-merge/autostash", "rebase-apply/autostash", "MERGE_AUTOSTASH")
+
 Ask = Callable[..., str]
 
 
@@ -70,7 +79,7 @@ def changed_unseen(directory: Path, index: Index, environment: Mapping[str, str]
 def repositories_below(top: Path, submodules: Collection[str] = ()) -> Iterator[Path]:
     """Repositories and worktrees, bare ones too; what is in those, and in its submodules, is their own."""
     own = {str(top / name) for name in submodules}
-    for at, directories, names in os.walk(top, onerror=_not_looked_into):
+    for at, directories, names in os.walk(top, onerror=not_looked_into):
         has_git = ".git" in directories or ".git" in names
         if at == str(top) and has_git:
             directories[:] = [name for name in directories if name != ".git"]
@@ -82,7 +91,7 @@ def repositories_below(top: Path, submodules: Collection[str] = ()) -> Iterator[
                 yield Path(at)
 
 
-def _not_looked_into(error: OSError) -> None:
+def not_looked_into(error: OSError) -> None:
     # What is deleted meanwhile is no work any more.
     if not isinstance(error, FileNotFoundError):
         raise GitFailed([], -1, f"{error.filename} cannot be looked into: {error.strerror}")
@@ -105,11 +114,21 @@ def entries_with_files(directory: Path) -> list[str]:
 
 
 def holds_files(directory: Path) -> bool:
-    return any(
+    return any(files_in(directory))
+
+
+def files_in(directory: Path) -> Iterator[Path]:
+    for at, directories, files in os.walk(directory, onerror=not_looked_into):
         # A link to a directory is counted among the directories.
-        files or any(os.path.islink(os.path.join(at, name)) for name in directories)  # noqa: PTH114, PTH118
-        for at, directories, files in os.walk(directory, onerror=_not_looked_into)
-    )
+        links = (name for name in directories if Path(at, name).is_symlink())
+        yield from (Path(at, name) for name in (*files, *links))
+
+
+def is_made_again(directory: Path) -> bool:
+    """Whether a tool fills it, and not a person: by its mark, or by a name that is used for nothing else."""
+    if directory.name in _MADE_AGAIN or directory.name.endswith(".egg-info"):
+        return True
+    return any((directory / mark).is_file() for mark in ("CACHEDIR.TAG", "pyvenv.cfg"))
 
 
 def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
@@ -118,7 +137,7 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
         # The worktree of another repository, or a submodule of one.
         return False
     try:
-        own = Path(git(repository, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
+        own = git_directory(repository)
         if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
             # Whatever the user has configured to be shown.
             words = ["status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"]
@@ -154,10 +173,11 @@ def _not_brought(own: Path, more: Sequence[str]) -> list[str]:
 
 
 def abandoned(own: Path) -> list[str]:
-    """Commits that only a reflog has; those that its remote itself has abandoned are nobody's work."""
+    """Commits that no ref leads to; those that its remote itself has abandoned are nobody's work."""
     published = asked(own, "rev-list", "-g", "--remotes").split()
     elsewhere = dict.fromkeys([*published, *_brought(own)])
-    return known_by(partial(asked, own), logged_anywhere(own), "--remotes", *elsewhere)
+    left = [*logged_anywhere(own), *autostashes(own)]
+    return known_by(partial(asked, own), left, "--remotes", *elsewhere)
 
 
 def _brought(own: Path) -> list[str]:
@@ -203,6 +223,25 @@ def mounts_below(directory: Path) -> Iterator[Path]:
         place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]))
         if place != directory and place.is_relative_to(directory):
             yield place
+
+
+def git_directory(directory: Path) -> Path:
+    """Of the repository, worktree or submodule that git finds there."""
+    return Path(git(directory, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
+
+
+def worktrees_of(own: Path) -> list[str]:
+    """Those that lie elsewhere, and have their index and their commits in it."""
+    return [
+        os.fsdecode(link.read_bytes()).rstrip("\n").removesuffix("/.git")
+        for link in sorted(own.glob("worktrees/*/gitdir"))
+    ]
+
+
+def autostashes(own: Path) -> list[str]:
+    """What is changed while a rebase or a merge is under way, and is in no list of stashes."""
+    kept = [own / name for name in _AUTOSTASHES if (own / name).is_file()]
+    return _present(partial(asked, own), [word for file in kept for word in _lines(file)])
 
 
 def tips_of_its_own(own: Path) -> list[str]:

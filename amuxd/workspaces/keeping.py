@@ -36,13 +36,15 @@ def keep(workspace: Workspace, found: Standing) -> list[str]:
     repository, own = workspace.repository, found.made_branch
     names = {tip: f"tip{number}" for number, tip in enumerate(found.tips)}
     names |= {standing.tip_of(repository, own): "branch", found.files.head: "head"}
+    names |= {tip: f"autostash{number or ''}" for number, tip in enumerate(found.autostashes)}
+    tips = [*found.tips, *found.autostashes]
     kept = []
-    for tip in found.tips:
+    for tip in tips:
         if standing.only_here(repository, [tip], [own]):
             git(repository, "update-ref", f"{stem(workspace)}/{names[tip]}", tip)
             kept.append(f"{stem(workspace)}/{names[tip]}")
     if kept:
-        _be_sure(f"commits of {workspace.name}", _nowhere(repository, found.tips, own))
+        _be_sure(f"commits of {workspace.name}", _nowhere(repository, tips, own))
     if found.stashes:
         kept.append("the stash, which is the repository's")
     kept += _keep_abandoned(workspace, found)

@@ -81,7 +81,13 @@ class Maker:
                 except AmuxError:
                     await self._workspaces.forget(planned)
                     raise
-                made = await self._workspaces.write(made)
+                try:
+                    made = await self._workspaces.write(made)
+                except AmuxError as error:
+                    # Its file says that it is being made still: it is taken back, as after a crash.
+                    self._workspaces.not_finished(planned, str(error))
+                    self._supervisor.spawn(self.recover(planned))
+                    raise
                 self._workspaces.know(made)
                 return made
 

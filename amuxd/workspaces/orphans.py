@@ -281,4 +281,5 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
     if entry.certificate is not None:
         entry.certificate = replace(entry.certificate, end=end)
     await runs.supervisor.certify(entry)
-    runs.supervisor.changed(entry, "Pid", "Attached", "ExitCode", "ExitSignal", "SessionAlive", "HostAlive")
+    differing = ("Pid", "Attached", "ExitCode", "ExitSignal", "HowEnded", "SessionAlive", "HostAlive")
+    runs.supervisor.changed(entry, *differing)

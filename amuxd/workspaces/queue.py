@@ -72,7 +72,7 @@ class Queue:
             if session.id in {place.session_id for place in workspace.holders}:
                 self._supervisor.spawn(self.advance(workspace.id))
 
-    def workspace_appeared(self, workspace: Workspace) -> None:
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
         pass
 
     def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:

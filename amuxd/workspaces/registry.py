@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import difflib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -19,12 +19,12 @@ from amuxd.errors import (
     WorkspaceBusy,
 )
 from amuxd.files import StoreError
-from amuxd.records import Ground, NotReadable, Place, Process, RunState, Workspace
+from amuxd.records import Ground, NotReadable, Place, Process, RunState, Session, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
 from amuxd.supervisor import RETRY_PAUSE, Supervisor
 from amuxd.workspaces import slots
-from amuxd.workspaces.directories import Identity, Presence, ask, identify, look_in_time
+from amuxd.workspaces.directories import Identity, Presence, ask, identify, look_in_time, real_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
 from amuxd.workspaces.slots import Queued, ordinal
 
@@ -42,7 +42,7 @@ class Closing:
 class WorkspaceListener(Protocol):
     """Told after the disk was."""
 
-    def workspace_appeared(self, workspace: Workspace) -> None: ...
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
 
     def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
 
@@ -64,6 +64,8 @@ class Workspaces:
         self.not_readable: dict[str, UnreadableWorkspace] = {}
         self._names_promised: set[str] = set()
         self._directories_promised: dict[str, str] = {}
+        # Where sessions that are of no workspace are just beginning.
+        self.guests_beginning: dict[str, str] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._telling: dict[str, asyncio.Lock] = {}
         self._to_be_told: set[str] = set()
@@ -171,17 +173,29 @@ class Workspaces:
         known = (w.name for w in self._every.values() if w.directory == directory)
         return next(known, self._directories_promised.get(directory, ""))
 
+    @property
+    def directories_promised(self) -> Mapping[str, str]:
+        """With the names of the workspaces that are just being made of them."""
+        return self._directories_promised
+
     @contextlib.contextmanager
     def promised_directory(self, workspace: Workspace) -> Iterator[None]:
         """Keeps the directory for a workspace until it is known."""
         directory = workspace.directory
         if name := self.whose(directory):
             raise InvalidArgument(f"{directory} is the workspace {name} already")
+        self._refuse_going(directory)
         self._directories_promised[directory] = workspace.name
         try:
             yield
         finally:
             del self._directories_promised[directory]
+
+    def not_finished(self, workspace: Workspace, why: str) -> None:
+        """Its making is over, and its file says otherwise: it is listed until that is mended."""
+        unread = self.not_readable[workspace.id] = unfinished(workspace, why)
+        for listener in self._listeners:
+            listener.workspace_appeared(unread)
 
     def is_unfinished(self, workspace: Workspace, why: str) -> None:
         """Its making is not over, and the next look at it comes later."""
@@ -352,7 +366,12 @@ class Workspaces:
             raise Internal(f"the workspace of {entry.session.name} {unread.state}: {unread.why}")
         workspace = self._known.get(workspace_id)
         if workspace is None:
-            yield True
+            self.guests_beginning[entry.id] = entry.session.directory
+            try:
+                await self._refuse_guest(entry.session)
+                yield True
+            finally:
+                del self.guests_beginning[entry.id]
             return
         # One at a time, so that those that may start at once start in their order.
         async with self.turn(workspace.id):
@@ -380,6 +399,17 @@ class Workspaces:
         elif outcome.workspace.queue:
             # One has left the queue, perhaps; its start waits for no telling of that.
             self.supervisor.spawn(self.tell_positions(workspace_id))
+
+    async def _refuse_guest(self, session: Session) -> None:
+        """What goes with a worktree that is removed is no place to begin in."""
+        if self._closed:
+            self._refuse_going(session.directory)
+            self._refuse_going(await real_in_time(session.directory))
+
+    def _refuse_going(self, directory: str) -> None:
+        for workspace in filter(None, map(self._known.get, self._closed)):
+            if workspace.repository and Path(directory).is_relative_to(workspace.directory):
+                self.refuse_closed(workspace)
 
     def _seen_of(self, session_id: str, on_disk: RunState | None, why_unreadable: str) -> RunState | None:
         """One that cannot be read, or could not when amuxd began, may work on in its slot all the same."""

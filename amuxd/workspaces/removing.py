@@ -118,6 +118,7 @@ class Remover:
             return lambda _: False
         registry = self._supervisor.registry
         places = {other.directory for other in self._workspaces}
+        places |= {*self._workspaces.directories_promised, *self._workspaces.guests_beginning.values()}
         places |= {entry.session.directory for entry in registry if self._is_at_work(entry)}
         places |= {unread.session.directory for unread in registry.not_readable.values() if unread.session}
         asked = list(places | {workspace.directory})
@@ -159,13 +160,15 @@ class Remover:
             for other in self._workspaces
             if other.id != workspace.id and is_within(other.directory)
         ]
+        promised = self._workspaces.directories_promised
+        others += [name for directory, name in promised.items() if is_within(directory)]
         if others:
             raise WorkspaceDirty(f"other workspaces lie in {workspace.name}: {', '.join(others)}")
         guests = [
             entry
             for entry in self._supervisor.registry
             if entry.session.workspace_id != workspace.id
-            and self._is_at_work(entry)
+            and (self._is_at_work(entry) or entry.id in self._workspaces.guests_beginning)
             and is_within(entry.session.directory)
         ]
         if guests:

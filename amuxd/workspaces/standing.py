@@ -30,6 +30,8 @@ class Files:
     ignored: list[str] = field(default_factory=list)
     # Those that are ignored as a whole, each with a slash at its end.
     ignored_directories: list[str] = field(default_factory=list)
+    # Those of them that are no work: a tool makes them again.
+    made_again: list[str] = field(default_factory=list)
     missing_filters: list[str] = field(default_factory=list)
 
 
@@ -38,6 +40,10 @@ class Standing:
     files: Files
     # Where its own commits are: HEAD, the branch that was made for it, and refs of this worktree alone.
     tips: list[str] = field(default_factory=list)
+    # What git put away when a rebase or a merge began, and has not put back.
+    autostashes: list[str] = field(default_factory=list)
+    # Worktrees elsewhere that are those of its submodules.
+    leaning: list[str] = field(default_factory=list)
     unpushed: int = 0
     stashes: int = 0
     operation: str = ""
@@ -57,31 +63,43 @@ class Standing:
 
 def thrown_away(standing: Standing) -> list[str]:
     """What goes with it, each in a few words: also what keeps nobody from removing it."""
-    directories = standing.files.ignored_directories
+    again = standing.files.made_again
+    place = standing.out_of_sight
+    unseen = f"what git keeps for {place}, which is not there" if place else ""
+    more = _counted(len(again), "ignored directory", "ignored directories", _examples(_by_name(again), 8))
+    return [words for words in (unseen, *lost(standing), more) if words]
+
+
+def _by_name(directories: list[str]) -> list[str]:
     named: dict[str, list[str]] = {}
     for path in directories:
         named.setdefault(Path(path).name, []).append(path.removesuffix("/"))
     # Those that a program makes everywhere come last.
-    told = [
+    return [
         paths[0] if len(paths) == 1 else f"{len(paths)} named {name}"
         for name, paths in sorted(named.items(), key=lambda item: (len(item[1]), item[1]))
     ]
-    place = standing.out_of_sight
-    unseen = f"what git keeps for {place}, which is not there" if place else ""
-    more = _counted(len(directories), "ignored directory", "ignored directories", _examples(told, 8))
-    return [words for words in (unseen, *lost(standing), more) if words]
 
 
 def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
     """The work in it, each in a few words: it is not removed while there is any."""
     uncommitted, untracked = standing.files.uncommitted, standing.files.untracked
     ignored = standing.files.ignored if with_ignored else []
+    directories = standing.files.ignored_directories if with_ignored else []
+    directories = [path for path in directories if path not in standing.files.made_again]
     found = [
         _counted(len(uncommitted), "file", "files", " with uncommitted changes" + _examples(uncommitted)),
         _counted(len(untracked), "untracked file", "untracked files", _examples(untracked)),
         _counted(len(ignored), "file", "files", " that git ignores" + _examples(ignored)),
+        _counted(
+            len(directories),
+            "directory",
+            "directories",
+            " that git ignores" + _examples(_by_name(directories)),
+        ),
         _counted(standing.unpushed, "commit", "commits", " on no other branch and no remote"),
         _counted(standing.stashes, "stash", "stashes"),
+        _counted(len(standing.autostashes), "change", "changes", " that git put away for what is under way"),
         f"{standing.operation} under way" if standing.operation else "",
         *(
             _counted(commits, "commit", "commits", f" in submodule {name} on no remote")
@@ -89,6 +107,7 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
         ),
         *(f"{what} under way in submodule {name}" for name, what in standing.submodule_operations.items()),
         *(f"another repository, worktree or mount in it, {path}" for path in standing.nested),
+        *(f"a worktree of a submodule in it, {path}" for path in standing.leaning),
     ]
     return [words for words in found if words]
 
@@ -161,24 +180,19 @@ def read_status(printed: str) -> Files:
     return Files(head, branch, upstream, ahead, behind, uncommitted, untracked, ignored)
 
 
-def examine(directory: Path, repository: str, made_branch: str, environment: Mapping[str, str]) -> Standing:
+def examine(
+    directory: Path, own: Path, repository: str, made_branch: str, environment: Mapping[str, str]
+) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
-    own, common = (
-        Path(line)
-        for line in git(
-            directory, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir"
-        ).splitlines()
-    )
-    if own == common:
-        raise GitFailed(["rev-parse"], -1, f"{directory} is no worktree of {repository}")
-    inside = _everything_in(directory, environment)
+    _refuse_other(directory, own)
+    inside = _everything_in(directory, own, environment)
     files = inside.files
+    whole = [name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)]
     files = replace(
         files,
         ignored=[name for name in files.ignored if not name.endswith("/")],
-        ignored_directories=[
-            name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)
-        ],
+        ignored_directories=whole,
+        made_again=[name for name in whole if hidden.is_made_again(directory / name)],
     )
     others = {Path(path) for path in worktrees(repository)} - {directory}
     nested = [*inside.nested, *(path for path in others if path.is_relative_to(directory))]
@@ -190,9 +204,22 @@ def examine(directory: Path, repository: str, made_branch: str, environment: Map
     )
 
 
-def examine_from_afar(directory: str, repository: str, made_branch: str) -> Standing:
+def _refuse_other(directory: Path, own: Path) -> None:
+    """Without its .git, or with that of another, git would tell of another worktree instead."""
+    mark = directory / ".git"
+    if not mark.is_file():
+        raise GitFailed([], -1, f"{mark} is gone: git worktree repair {directory}")
+    if not _leads_to(directory, own):
+        raise GitFailed([], -1, f"{mark} does not lead to {own}: git worktree repair {directory}")
+
+
+def _leads_to(directory: Path, own: Path) -> bool:
+    found = hidden.git_directory(directory)
+    return found.is_dir() and own.is_dir() and found.samefile(own)
+
+
+def examine_from_afar(directory: str, own: Path | None, repository: str, made_branch: str) -> Standing:
     """What is left of one whose directory is not there."""
-    own = _git_directory_of_missing(directory, repository)
     if own is None:
         return replace(_kept_by_git(None, repository, Files(), made_branch), is_here=False)
     head = worktrees(repository).get(directory, "")
@@ -209,7 +236,8 @@ def examine_from_afar(directory: str, repository: str, made_branch: str) -> Stan
     return replace(found, is_here=False, out_of_sight=directory)
 
 
-def _git_directory_of_missing(directory: str, repository: str) -> Path | None:
+def git_directory_of(directory: str, repository: str) -> Path | None:
+    """Where git keeps what belongs to that worktree alone, whatever lies in its directory by now."""
     for link in common_directory(repository).glob("worktrees/*/gitdir"):
         # Some write it as seen from here.
         place = link.parent / os.fsdecode(link.read_bytes()).rstrip("\n")
@@ -225,9 +253,12 @@ def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: s
     tips = [tip for tip in dict.fromkeys(tips) if tip]
     modules = own / "modules" if own else Path()
     submodules = {str(at.relative_to(modules)): at for at in submodule_directories(modules)} if own else {}
+    leaning = [link for at in submodules.values() for link in hidden.worktrees_of(at)]
     return Standing(
         files,
         tips,
+        autostashes=hidden.autostashes(own) if own else [],
+        leaning=leaning,
         unpushed=unpushed(repository, tips, files.branch, made_branch),
         stashes=_stashes(repository, branches, detached=bool(own) and not files.branch),
         operation=hidden.operation_in(own) if own else "",
@@ -247,7 +278,7 @@ class _Inside:
     index: hidden.Index
 
 
-def _everything_in(directory: Path, environment: Mapping[str, str]) -> _Inside:
+def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -> _Inside:
     """Its files with those in its submodules, the repositories that lie in it, and its index."""
     told, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
     uncommitted = [*told.uncommitted, *hidden.changed_unseen(directory, index, environment)]
@@ -263,7 +294,12 @@ def _everything_in(directory: Path, environment: Mapping[str, str]) -> _Inside:
             # Its commits lie in it, and not with those of the worktree.
             nested.append(inner)
         elif (inner / ".git").is_file():
-            below = _everything_in(inner, environment)
+            repository = hidden.git_directory(inner)
+            if not repository.resolve().is_relative_to((own / "modules").resolve()):
+                # The worktree of a repository elsewhere, which nobody asks for its commits.
+                nested.append(inner)
+                continue
+            below = _everything_in(inner, repository, environment)
             # These are told as a change of the submodule itself, unless its own settings hide them.
             seen = {*below.told.uncommitted, *below.told.untracked} if name in told.uncommitted else set()
             uncommitted += [f"{name}/{path}" for path in below.files.uncommitted if path not in seen]
@@ -317,8 +353,9 @@ def _stashes(repository: str, branches: set[str], detached: bool) -> int:
         marks |= {"WIP on (no branch):", "On (no branch):"}
     if not has_ref(repository, "refs/stash"):
         return 0
-    subjects = git(repository, "stash", "list", "--format=%gs").splitlines()
-    return sum(subject.startswith(tuple(marks)) for subject in subjects)
+    # Whoever stores one by hand names it in the reflog alone, and so does a rebase that cannot put it back.
+    told = git(repository, "stash", "list", "--format=%gs%x00%s").splitlines()
+    return sum(any(words.startswith(tuple(marks)) for words in line.split("\0")) for line in told)
 
 
 def has_ref(repository: str, ref: str) -> bool:

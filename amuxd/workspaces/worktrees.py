@@ -199,11 +199,22 @@ def recovered(workspace: Workspace) -> bool:
         if not directory.exists():
             # It was made before git knew of it, and may be moved or unmounted since.
             raise WorkspaceDirty(f"{directory} is not there, and git lists it as a worktree")
-        if not _is_half_made(directory, workspace) and lost(look(workspace)):
-            return True
+        if not _is_half_made(directory, workspace):
+            return _is_worked_in(workspace)
     # What is on its branch and nowhere else stays all the same.
     _undo_worktree(workspace)
     branches.delete(workspace, branches.made(workspace), force=False)
+    return False
+
+
+def _is_worked_in(workspace: Workspace) -> bool:
+    """Also where that is a directory which git ignores; what nobody has touched is taken away."""
+    if thrown_away(look(workspace)):
+        return True
+    try:
+        remove(workspace, force=False)
+    except WorkspaceDirty:
+        return True
     return False
 
 
@@ -225,20 +236,23 @@ def _is_half_made(directory: Path, workspace: Workspace) -> bool:
     return all(record.startswith(" D ") for record in found)
 
 
-def look(workspace: Workspace) -> Standing:
-    """How it stands; copies that nobody has changed since are nobody's work."""
-    directory = Path(workspace.directory)
-    presence = directories.look(workspace.directory, None)
+def look(workspace: Workspace, there: str = "") -> Standing:
+    """How it stands, perhaps moved; copies that nobody has changed since are nobody's work."""
+    place, repository = there or workspace.directory, workspace.repository
+    directory = Path(place)
+    presence = directories.look(place, None)
     if presence is Presence.UNKNOWN:
         raise GitFailed([], -1, f"{directory} is out of reach")
-    made = branches.made(workspace)
+    own, made = standing.git_directory_of(workspace.directory, repository), branches.made(workspace)
     if presence is Presence.GONE:
-        return standing.examine_from_afar(workspace.directory, workspace.repository, made)
-    found = standing.examine(directory, workspace.repository, made, programs_in(workspace.search_path))
-    own = copies.untracked(directory, workspace.copied)
+        return standing.examine_from_afar(place, own, repository, made)
+    if own is None:
+        raise GitFailed([], -1, f"{directory} is no worktree of {repository}")
+    found = standing.examine(directory, own, repository, made, programs_in(workspace.search_path))
+    copied = copies.untracked(directory, workspace.copied)
     # That of the repository will do where a worktree that it was copied from is no more.
     sources = [Path(place) for place in (workspace.copied_from, workspace.repository) if place]
-    return replace(found, files=copies.without(directory, sources, found.files, own))
+    return replace(found, files=copies.without(directory, sources, found.files, copied))
 
 
 def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
@@ -254,8 +268,8 @@ def take_away(workspace: Workspace, force: bool, with_ignored: bool = False) -> 
     if isinstance(found, Stays):
         return Removed([], [found.told])
     try:
-        if found.is_here:
-            with aside.moved(workspace, force) as there:
+        if found.is_here and found.git_directory:
+            with aside.moved(workspace, found.git_directory, force) as there:
                 found = _look_aside(workspace, there)
                 _refuse_losses(workspace, found, force, with_ignored)
                 kept = keeping.keep(workspace, found)
@@ -329,7 +343,7 @@ def _refuse_losses(workspace: Workspace, found: Standing, force: bool, with_igno
     losses = lost(found, with_ignored=not with_ignored)
     if not force and (losses or found.out_of_sight):
         raise WorkspaceDirty("; ".join(_reasons(workspace, found, losses)))
-    if found.nested:
+    if found.nested or found.leaning:
         raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
 
 
@@ -349,7 +363,7 @@ def _reasons(workspace: Workspace, found: Standing, losses: list[str]) -> Iterat
 
 def _look_aside(workspace: Workspace, there: Path) -> Standing:
     """Where nobody else comes by its path any more; git lists under that what lies in it."""
-    found = look(replace(workspace, directory=str(there)))
+    found = look(workspace, str(there))
     directory = Path(workspace.directory)
     nested = {str(directory / Path(path).relative_to(there)) for path in found.nested}
     others = {path for path in worktrees(workspace.repository) if path != workspace.directory}

@@ -237,12 +237,35 @@ def test_the_whole_path(amux: Amux) -> None:
     person.does("wait", "build")
     assert agree("build", "completed")["exit_code"] == 0
 
+    # Its terminal is killed, which leaves neither code nor signal, and each amuxd after it says the same.
+    person.does("restart", "build")
+    state = json.loads((amux.state / "sessions" / session["id"] / "state.json").read_text())
+    amux.machine.kill(state["server"]["pid"])
+    person.session.wait_state("failed")
+    for disturb in (lambda _: None, *DISTURBANCES.values()):
+        disturb(person)
+        killed = agree("build", "failed")
+        assert killed["reason"] == "terminal server died (SIGKILL)"
+        assert (killed["how_ended"], killed["run"]) == ("terminal died", 6)
+
+    # Another cannot even start.
+    refused = person.does("run", "-n", "odd", "--", "/nowhere/to-be-found", code=1)
+    assert "could not start: no such program: /nowhere/to-be-found" in refused
+    assert agree("odd", "failed")["how_ended"] == "could not start"
+
     # All that was printed, and all that happened.
     for run, printed in (("1", "typed-42"), ("1", "sent-43"), ("2", "typed-44"), ("3", "last-45")):
         assert printed in person.does("logs", "--run", run, "build")
     history = json.loads(amux.cli("history", "--json", "build").stdout)
     ends = [(one["run"], one["to"]) for one in history if one["to"] in ("failed", "stopped", "completed")]
-    assert ends == [(1, "failed"), (2, "failed"), (3, "failed"), (4, "stopped"), (5, "completed")]
+    assert ends == [
+        (1, "failed"),
+        (2, "failed"),
+        (3, "failed"),
+        (4, "stopped"),
+        (5, "completed"),
+        (6, "failed"),
+    ]
     assert person.does("history", "build").count("\n") == len(history) + 1
 
     # Put it away.

@@ -67,8 +67,8 @@ class Witnesses:
         assert row[1] == shown["name"]
         assert row[5].split()[0] == shown["state"]
         if shown["state"] == "failed":
-            end = shown["exit_signal"] or f"exit {shown['exit_code']}"
-            assert row[5] == f"failed ({end})"
+            how = how_ended(shown["reason"], shown["exit_signal"] or "", shown["exit_code"])
+            assert (row[5], shown["how_ended"]) == (f"failed ({how})", how)
 
     def _records_agree(self, shown: dict[str, Any]) -> None:
         history = json.loads(self._said("history", "--json", shown["name"]))
@@ -107,6 +107,19 @@ class Witnesses:
 
     def _run(self, argv: list[str | Path], check: bool = True) -> Any:
         return self._machine.run(argv, env=self._environment, check=check)
+
+
+def how_ended(reason: str, signal: str, code: int | None) -> str:
+    """The words for each kind of end that the reason, written for a person, tells of."""
+    kinds = {
+        "could not start": "could not start",
+        "out of memory": "out of memory",
+        "its unit was stopped": "unit stopped",
+        "terminal server died": "terminal died",
+        "gone without a trace": "end not known",
+    }
+    told = next((words for begin, words in kinds.items() if reason.startswith(begin)), "")
+    return told or signal or f"exit {code}"
 
 
 def _settled(session: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from harness.bus import Events
 from harness.client import Client, Session
 from harness.waiting import until
+from harness.witnesses import how_ended
 
 ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
 
@@ -59,6 +60,7 @@ def certified(amux: Client, events: Events, session: Session, wanted: dict[str, 
     assert certificate["reason"] == wanted["Reason"]
     assert (certificate["exit_code"], certificate["signal"]) == (code, number)
     assert certificate.get("core_dumped", False) == wanted["CoreDumped"]
+    assert session.get("HowEnded") == how_ended(wanted["Reason"], number, code)
     assert session.get("StateChangedUSec") == certificate["ended_usec"] > session.get("CreatedUSec")
     assert session.get("LastCheckedUSec") >= session.get("StartedUSec")
     written = on_disk(amux, session, f"runs/{session.get('Run')}/exit.json")

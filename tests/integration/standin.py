@@ -48,6 +48,7 @@ SIGNATURES = {
     "Attached": "u",
     "ExitCode": "i",
     "ExitSignal": "s",
+    "HowEnded": "s",
     "CoreDumped": "b",
     "OomKilled": "b",
     "Parked": "b",
@@ -91,6 +92,9 @@ class Standin:
         self.version: str = kept.get("version", __version__)
         self.silent: list[str] = kept.get("silent", [])
         self.unknown: list[str] = kept.get("unknown", [])
+        # Members whose reply is kept back until it is released, and the calls that wait for that.
+        self.held: list[str] = []
+        self.waiting: list[Message] = []
         # How a session ends just before it is attached to.
         self.late = ""
         self.sent: list[Any] = []
@@ -122,10 +126,18 @@ class Standin:
 
     def answer(self, message: Message) -> None:
         fields = message.header.fields
-        member, interface = fields[HeaderFields.member], fields.get(HeaderFields.interface, "")
+        member = fields[HeaderFields.member]
         self.calls.append(member)
         if member in self.silent:
             return
+        if member in self.held:
+            self.waiting.append(message)
+            return
+        self.reply(message)
+
+    def reply(self, message: Message) -> None:
+        fields = message.header.fields
+        member, interface = fields[HeaderFields.member], fields.get(HeaderFields.interface, "")
         try:
             signature, body = self.handle(fields[HeaderFields.path], interface, member, message.body)
         except Refusal as refusal:
@@ -224,7 +236,7 @@ class Standin:
         self.move(session, "starting", "asked to start", ExitCode=-1, ExitSignal="")
         command = session["Command"]
         if command[0] == "nope":
-            self.move(session, "failed", "no such program: nope", StartedUSec=0)
+            self.move(session, "failed", "no such program: nope", HowEnded="could not start")
             return
         self.move(
             session, "running", "started", StartedUSec=now(), Pid=42, SessionAlive="alive", HostAlive="alive"
@@ -334,6 +346,10 @@ class Standin:
     def control_behave(self, settings: str) -> None:
         for name, value in json.loads(settings).items():
             setattr(self, name, value)
+
+    def control_release(self) -> None:
+        for message in self.waiting:
+            self.reply(message)
 
     def control_sent(self) -> tuple[str, tuple[Any, ...]]:
         return "s", (json.dumps(self.sent),)

@@ -37,18 +37,6 @@ def test_amuxd_that_hangs(stand: Stand) -> None:
     assert "journalctl --user -u amuxd" in err
 
 
-def test_what_was_asked_for_and_not_answered_may_have_begun(stand: Stand) -> None:
-    stand.tell("Behave", "s", '{"silent": ["CreateSession"]}')
-    script = "from amuxd.cli import client, main; client.LONG = 1.0; main()"
-    command = [sys.executable, "-c", script, "run", "-n", "build", "make"]
-    finished = subprocess.run(
-        command, env=stand.environment, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    assert (finished.returncode, finished.stdout) == (5, "")
-    told = "amux: amuxd does not answer (waited 1 s); build may have been started\n      amux ls\n"
-    assert finished.stderr == told
-
-
 def test_amuxd_that_goes_away_in_a_call(stand: Stand) -> None:
     stand.tell("Behave", "s", '{"silent": ["ListSessions"]}')
     listing = stand.begin("ls")

@@ -1,7 +1,9 @@
 """Every end has its own reason, and it is the true one."""
 
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,11 +124,30 @@ def test_what_a_command_leaves_in_the_terminal_does_not_outlive_it(anywhere: Cli
         anywhere.machine.outside_pid(left)
 
 
-def made(directory: Path, name: str, text: str, mode: int) -> str:
+# A machine that none of those is that this runs on: S/390.
+FOREIGN = 22
+
+
+def made(directory: Path, name: str, content: str | bytes, mode: int) -> str:
     path = directory / name
-    path.write_text(text)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     path.chmod(mode)
     return str(path)
+
+
+def own_program() -> bytes:
+    return Path("/bin/true").read_bytes()
+
+
+def made_for(program: bytes, machine: int) -> bytes:
+    return program[:18] + machine.to_bytes(2, sys.byteorder) + program[20:]
+
+
+def loader_of(program: bytes) -> tuple[bytes, bytes]:
+    """And another of the same length that is not there."""
+    found = re.search(rb"/lib[^\0]*/ld-[^\0]*", program)
+    assert found
+    return found[0], b"/nonexistent".ljust(len(found[0]), b"x")
 
 
 @pytest.mark.parametrize(
@@ -141,22 +162,45 @@ def made(directory: Path, name: str, text: str, mode: int) -> str:
         (
             ["./orphan", "word"],
             "",
-            "./orphan cannot be run: its interpreter is missing",
+            "./orphan cannot be run: its interpreter /nonexistent/interpreter is missing",
         ),
+        (
+            ["./orphans-child"],
+            "",
+            "./orphans-child cannot be run: its interpreter /nonexistent/interpreter is missing",
+        ),
+        (["./of-plain"], "", "./of-plain cannot be run: its interpreter ./plain is not executable"),
+        (["./foreign"], "", "./foreign cannot be run: it is made for another kind of processor"),
+        (["./unloadable"], "", "./unloadable cannot be run: its interpreter {loader} is missing"),
+        # Only the kernel finds these out, once the command is let go.
+        (["./loop"], "", "./loop cannot be run: Too many levels of symbolic links"),
+        (["./damaged"], "", "./damaged cannot be run: Exec format error"),
     ],
 )
 def test_a_program_that_cannot_start(anywhere: Client, command: Sequence[str], cwd: str, why: str) -> None:
     temporary = anywhere.machine.temporary
     made(temporary, "plain", "echo never\n", 0o644)
     made(temporary, "orphan", "#!/nonexistent/interpreter\n", 0o755)
+    made(temporary, "orphans-child", "#! \t./orphan -x\n", 0o755)
+    made(temporary, "of-plain", "#!./plain\n", 0o755)
+    made(temporary, "loop", "#!./loop\n", 0o755)
+    program = own_program()
+    made(temporary, "foreign", made_for(program, FOREIGN), 0o755)
+    loader, other = loader_of(program)
+    made(temporary, "unloadable", program.replace(loader, other), 0o755)
+    made(temporary, "damaged", program[:64].ljust(512, b"\0"), 0o755)
     directory = str(temporary / cwd)
     with anywhere.events() as events:
         session = anywhere.create(command, cwd=directory)
-        wanted = end("failed", "could not start: " + why.format(cwd=directory))
+        wanted = end("failed", "could not start: " + why.format(cwd=directory, loader=other.decode()))
         assert ended(session) == wanted
         lines = certified(anywhere, events, session, wanted)
         assert "never" not in lines
-        assert session.get("StartedUSec") == 0 or "orphan" in command[0]
+        assert session.get("StartedUSec") == 0 or command[0] in ("./loop", "./damaged")
+    if session.get("StartedUSec") == 0 and not cwd:
+        refused = anywhere.cli("run", *command, cwd=directory, check=False)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.endswith(f" could not start: {why.format(loader=other.decode())}\n")
 
 
 def test_a_script_without_a_first_line_is_one_for_the_shell(anywhere: Client) -> None:

@@ -95,6 +95,7 @@ def test_a_command_that_ignores_that_its_terminal_died(anywhere: Client) -> None
         assert facts["State"] == "failed"
         assert facts["Reason"].startswith("terminal server died (")
         assert certified(anywhere, events, session, facts) == ["ready"]
+    assert "\tfailed (terminal died)\t" in anywhere.cli("ls").stdout
     with pytest.raises(ProcessLookupError):
         anywhere.machine.outside_pid(command)
 

@@ -33,12 +33,12 @@ def test_two_that_are_removed_at_once_lose_no_commit(amux: Amux, repo: Path, for
 def test_directories_that_are_ignored_as_a_whole_are_named(
     amux: Amux, repo: Path, force: list[str], verb: str
 ) -> None:
-    (repo / ".git/info/exclude").write_text("notes/\nnode_modules/\n")
+    (repo / ".git/info/exclude").write_text("build/\nnode_modules/\n")
     directory = add(amux, repo, "fix")
-    for name in ("notes", "node_modules"):
+    for name in ("build", "node_modules"):
         (directory / name).mkdir()
         (directory / name / "file").write_text("x")
-    told = "2 ignored directories (node_modules, notes)"
+    told = "2 ignored directories (build, node_modules)"
     assert f"Lost by rm:  {told}\n" in amux.cli("ws", "show", "fix").stdout
     assert amux.cli("ws", "rm", *force, "fix").stdout == f"fix: {verb} {told}\nremoved fix\n"
 

@@ -5,18 +5,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.daemon import Amux
+from harness.client import Client, Session
+from harness.daemon import Amux, Embedded
 from harness.waiting import until
 
-STOPPED = (
-    "amux: amuxd was stopped; this goes on once it is started again\n      systemctl --user start amuxd\n"
-)
+from amuxd.cli import failures
+
+STOPPED = f"amux: {failures.STOPPED}\n"
+ENDED = f"amux: {failures.ENDED}\n"
+FOLLOWERS = [
+    pytest.param(["watch"], "running: ", "stopping → stopped: ", id="watch"),
+    pytest.param(["ls", "--watch"], "\trunning\t", "\tstopped\t", id="ls"),
+    pytest.param(["badge", "--follow"], "1\n", "0\n", id="badge"),
+    pytest.param(["logs", "-f", "build"], "ready\n", "told to end\n", id="logs"),
+]
+# Prints all the while that whoever follows it has something else to wait for.
+TALKATIVE = "trap 'echo told to end; exit' TERM; echo ready; while :; do echo talk; sleep 0.2; done"
 
 Begin = Callable[..., tuple[Callable[[], str], Callable[[], str]]]
 
 
-@pytest.fixture
-def begin(amux: Amux, tmp_path: Path) -> Iterator[Begin]:
+def beginning(amux: Client, tmp_path: Path) -> Iterator[Begin]:
     running = []
 
     def begin(*arguments: str) -> tuple[Callable[[], str], Callable[[], str]]:
@@ -32,22 +41,29 @@ def begin(amux: Amux, tmp_path: Path) -> Iterator[Begin]:
         process.wait(20)
 
 
+@pytest.fixture
+def begin(amux: Amux, tmp_path: Path) -> Iterator[Begin]:
+    yield from beginning(amux, tmp_path)
+
+
+@pytest.fixture
+def begin_embedded(embedded: Embedded, tmp_path: Path) -> Iterator[Begin]:
+    yield from beginning(embedded, tmp_path)
+
+
+def talkative(amux: Client) -> Session:
+    return amux.create(["sh", "-c", TALKATIVE], name="build")
+
+
 def is_active(amux: Amux) -> str:
     return amux.machine.systemctl("is-active", "amuxd.service", check=False)
 
 
-@pytest.mark.parametrize(
-    ("command", "first", "last"),
-    [
-        (["watch"], "running: ", "stopping → stopped: "),
-        (["ls", "--watch"], "\trunning\t", "\tstopped\t"),
-        (["badge", "--follow"], "1\n", "0\n"),
-    ],
-)
+@pytest.mark.parametrize(("command", "first", "last"), FOLLOWERS)
 def test_who_looks_on_does_not_start_it_again(
     amux: Amux, begin: Begin, command: list[str], first: str, last: str
 ) -> None:
-    session = amux.create(["sleep", "infinity"], name="build")
+    session = talkative(amux)
     printed, said = begin(*command)
     until(lambda: first in printed())
     amux.stop()
@@ -58,8 +74,34 @@ def test_who_looks_on_does_not_start_it_again(
     until(lambda: last in printed())
     # And no more than once while it is away.
     assert said() == STOPPED
+
+
+def test_who_looks_on_says_it_each_time(amux: Amux, begin: Begin) -> None:
+    talkative(amux)
+    printed, said = begin("logs", "-f", "build")
+    until(lambda: "ready" in printed())
+    amux.stop()
+    until(lambda: said() == STOPPED)
+    amux.start()
     amux.stop()
     until(lambda: said() == STOPPED * 2)
+
+
+@pytest.mark.parametrize(("command", "first", "last"), FOLLOWERS)
+def test_without_systemd_who_looks_on_says_that_nobody_starts_it(
+    embedded: Embedded, begin_embedded: Begin, command: list[str], first: str, last: str
+) -> None:
+    embedded.cli("ls")
+    talkative(embedded)
+    printed, said = begin_embedded(*command)
+    until(lambda: first in printed())
+    embedded.machine.kill(int((embedded.state / "amuxd.lock").read_text()))
+    until(lambda: said() == ENDED)
+    # What it says to do helps.
+    embedded.cli(*failures.ENDED.split("amux ")[-1].split())
+    embedded.cli("stop", "build")
+    until(lambda: last in printed())
+    assert said() == ENDED
 
 
 def test_who_waits_for_an_answer_starts_it_again(amux: Amux, begin: Begin) -> None:

@@ -156,5 +156,6 @@ def test_one_that_is_gone_without_a_trace(embedded: Embedded) -> None:
     session.wait_state("failed")
     certificate = session.certificate()
     assert not certificate["known"]
+    assert "\tfailed (end not known)\t" in embedded.cli("ls").stdout
     assert session.get("StartedUSec") <= certificate["ended_after_usec"] <= left
     assert left < certificate["ended_usec"] <= now()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from amuxd.records import Workspace
 
 INDEX = st.integers(0, 2)
-# git ignores the whole of it.
+# git ignores the whole of both, and one is filled by tools.
 CACHE = "cache"
+DATA = "data"
 _UNDER_WAY = re.compile(r"rebas|merging|unmerged|cherry-pick|revert|bisect", re.IGNORECASE)
 
 
@@ -47,7 +48,7 @@ def _template() -> tempfile.TemporaryDirectory[str]:
     root = Path(kept.name)
     repo, library = repository(root / "code"), repository(root / "library")
     (repo / ".env").write_text("KEY=1")
-    (repo / ".git/info/exclude").write_text(f"*.log\n/{CACHE}\n")
+    (repo / ".git/info/exclude").write_text(f"*.log\n/{CACHE}\n/{DATA}\n")
     git(repo, "submodule", "add", "-q", str(library), "lib")
     git(repo, "commit", "-q", "-m", "with a submodule")
     for samples in root.rglob("hooks"):
@@ -97,7 +98,9 @@ class AtWork:
 
     @doing(
         index=INDEX,
-        name=st.sampled_from(["file0", "new", "dir/new", ".env", "my.log", f"{CACHE}/plain"]),
+        name=st.sampled_from(
+            ["file0", "new", "dir/new", ".env", "my.log", f"{CACHE}/plain", f"{DATA}/plain"]
+        ),
     )
     def write(self, index: int, name: str) -> None:
         if workspace := self.pick(index):
@@ -179,7 +182,7 @@ class AtWork:
 
     @doing(2, index=INDEX, merges=st.booleans())
     def finish(self, index: int, merges: bool) -> None:
-        """Everything that lies about is committed, but for what git ignores as a whole."""
+        """Everything that lies about is committed, but for what tools fill."""
         if workspace := self.pick(index):
             self.shows_all(workspace)
             git(workspace.directory, "add", "--all", "--force", "--", ".", f":!{CACHE}")

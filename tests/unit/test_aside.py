@@ -13,7 +13,7 @@ from harness.repositories import commit, git, repository
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, worktrees
+from amuxd.workspaces import aside, hidden, worktrees
 from amuxd.workspaces.worktrees import Removed, Wish
 
 ALLOW = ("-c", "protocol.file.allow=always")
@@ -118,9 +118,9 @@ def test_a_worktree_that_is_made_in_it_meanwhile_keeps_it(
     nested = f"{made.directory}/nested"
     look = worktrees.look
 
-    def looking(workspace: Workspace) -> Any:
-        found = look(workspace)
-        if workspace.directory == made.directory:
+    def looking(workspace: Workspace, there: str = "") -> Any:
+        found = look(workspace, there)
+        if not there:
             git(made.repository, "worktree", "add", "-q", "--detach", nested)
         return found
 
@@ -230,8 +230,8 @@ def test_a_lock_of_somebody_else_stays(made: Workspace, monkeypatch: pytest.Monk
     at(monkeypatch, "moved", lambda: commit(aside.place_of(made), "late"))
     look = worktrees.look
 
-    def refuse(workspace: Workspace) -> Any:
-        if workspace.directory != made.directory:
+    def refuse(workspace: Workspace, there: str = "") -> Any:
+        if there:
             raise GitFailed([], 128, "not now")
         return look(workspace)
 
@@ -244,7 +244,8 @@ def test_a_lock_of_somebody_else_stays(made: Workspace, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("absolute", [False, True])
 def test_wherever_a_submodule_says_where_its_files_are(made: Workspace, absolute: bool) -> None:
     """git's sparse checkout writes that into another file."""
-    submodule = aside.git_directory(Path(made.directory)) / "modules/deep/lib"
+    own = hidden.git_directory(Path(made.directory))
+    submodule = own / "modules/deep/lib"
     if not submodule.exists():
         pytest.skip("it was not fetched")
     place = f"{made.directory}/deep/lib"
@@ -254,7 +255,7 @@ def test_wherever_a_submodule_says_where_its_files_are(made: Workspace, absolute
     git(submodule.parent, "config", "--file", str(submodule / "config.worktree"), "core.worktree", named)
     before = (submodule / "config.worktree").read_text()
     (Path(made.directory) / "deep/lib/new").write_text("work")
-    with contextlib.suppress(Crash), aside.moved(made, force=False) as there:
+    with contextlib.suppress(Crash), aside.moved(made, own, force=False) as there:
         assert git(there / "deep/lib", "status", "--porcelain") == "?? new"
         raise Crash
     assert (submodule / "config.worktree").read_text() == before

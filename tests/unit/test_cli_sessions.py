@@ -54,9 +54,8 @@ def session(state: str, **changes: Any) -> dict[str, Any]:
         (session("failed", ExitCode=1), "failed (exit 1)"),
         (session("failed", ExitSignal="SIGSEGV"), "failed (SIGSEGV)"),
         (session("failed", ExitSignal="SIGKILL", OomKilled=True), "failed (out of memory)"),
-        (session("failed", StartedUSec=0, Reason="no such program"), "failed (could not start)"),
-        (session("failed", Reason="terminal server died"), "failed (terminal server died)"),
-        (session("failed", Reason="x" * 200), "failed"),
+        (session("failed", HowEnded="terminal died", ExitSignal="SIGHUP"), "failed (terminal died)"),
+        (session("stopped", HowEnded="SIGTERM", ExitSignal="SIGTERM"), "stopped"),
         (session("completed", ExitCode=0), "completed"),
         (session("stopped", ExitSignal="SIGTERM"), "stopped"),
         (session("suspended"), "suspended"),
@@ -69,12 +68,18 @@ def test_status(properties: dict[str, Any], shown: str) -> None:
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        (session("failed", StartedUSec=0, Reason="could not start: no such program"), "no such program"),
+        (
+            session("failed", HowEnded="could not start", Reason="could not start: no such program"),
+            "no such program",
+        ),
         (session("stopped", Reason="stopped; killed by SIGTERM"), "killed by SIGTERM"),
         (session("stopped", Reason="stopped"), ""),
         (session("failed", ExitSignal="SIGSEGV", Reason="killed by SIGSEGV"), "killed by SIGSEGV"),
         (session("failed", OomKilled=True, Reason="out of memory (limit 4G)"), "out of memory (limit 4G)"),
-        (session("failed", Reason="terminal server died"), ""),
+        (
+            session("failed", HowEnded="terminal died", Reason="terminal server died (SIGKILL)"),
+            "terminal server died (SIGKILL)",
+        ),
         (session("running", Reason="the command runs", Unwritten="it is failed"), "it is failed"),
         (
             session("running", Reason="the command runs", Parked=True),

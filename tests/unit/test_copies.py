@@ -1,7 +1,11 @@
 """Files that are brought along into a worktree: where from, where to, and whose work they are."""
 
+import errno
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.repositories import git, repository
@@ -101,3 +105,50 @@ def test_the_original_lay_where_the_caller_was(repo: Path) -> None:
     (outer / ".env").rename(repo / ".env")
     for place in ("", str(outer)):
         assert look_for_work(replace(made, copied_from=place)) == []
+
+
+def gone(copy: Path) -> None:
+    copy.unlink()
+
+
+def piped(copy: Path) -> None:
+    copy.unlink()
+    os.mkfifo(copy)
+
+
+def linked(copy: Path) -> None:
+    copy.unlink()
+    copy.symlink_to("nowhere")
+
+
+def a_directory(copy: Path) -> None:
+    copy.unlink()
+    copy.mkdir()
+    (copy / "more").write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("become", "is_work"), [(gone, False), (piped, True), (linked, True), (a_directory, True)]
+)
+def test_a_copy_that_became_something_else(repo: Path, become: Callable[[Path], None], is_work: bool) -> None:
+    (repo / ".git/info/exclude").write_text(".env\n")
+    (repo / ".env").write_text("KEY=1")
+    made = add(repo, ".env")
+    become(Path(made.directory, ".env"))
+    assert look_for_work(made) == [".env"] * is_work
+
+
+def test_a_copy_that_cannot_be_read_may_be_work(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root reads everything."""
+    (repo / ".git/info/exclude").write_text(".env\n")
+    (repo / ".env").write_text("KEY=1")
+    made = add(repo, ".env")
+    opened = os.open
+
+    def refuse(path: Path, flags: int, *more: Any, **options: Any) -> int:
+        if Path(path).name == ".env":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert look_for_work(made) == [".env"]

@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness.repositories import repository
+from harness.repositories import git, repository
 from standin_host import World, in_world
 
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import AmuxError, InvalidTransition, NoSuchWorkspace, WorkspaceDirty
+from amuxd.errors import AmuxError, Internal, InvalidTransition, NoSuchWorkspace, WorkspaceDirty
+from amuxd.files import StoreError
+from amuxd.records import Workspace
 from amuxd.workspaces import making, worktrees
-from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.repositories import Repositories
@@ -77,3 +79,57 @@ def test_removed_while_git_is_asked_about_it(
         assert len(ledger.load_all()) == is_left
 
     asyncio.run(in_world(tmp_path / "state", story))
+
+
+@pytest.mark.parametrize("work", ["", "mine"])
+def test_that_it_was_made_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """The disk fills while git checks it out. Nothing is left of it where nobody worked in it."""
+
+    async def story(world: World) -> None:
+        ledger, workspaces = world.workspaces.ledger, world.workspaces
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees")))
+        define = ledger.define
+
+        def full(workspace: Workspace) -> Workspace:
+            if workspace.being_made:
+                return define(workspace)
+            if work:
+                (Path(workspace.directory) / work).write_text("x")
+            monkeypatch.setattr(ledger, "define", define)
+            raise StoreError("No space left on device")
+
+        monkeypatch.setattr(ledger, "define", full)
+        repo = repository(tmp_path / "code")
+        seen = Seen()
+        workspaces.listen(seen)
+        maker = Maker(world.runs, workspaces, Repositories())
+        with pytest.raises(Internal, match="the workspace fix is not made: No space left on device"):
+            await maker.add(Asked("fix", repository=str(repo)))
+        assert [type(told) for told in seen.appeared] == [UnreadableWorkspace]
+        assert workspaces.find("fix") is seen.appeared[0]
+        await world.until(lambda: not workspaces.not_readable)
+        kept = [workspace.name for workspace in workspaces]
+        assert kept == (["fix"] if work else [])
+        assert (git(repo, "branch", "--list", "fix") != "") is bool(work)
+        assert [workspace.name for workspace in ledger.load_all()] == kept
+        assert seen.disappeared == [seen.appeared[0].id]
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.appeared: list[Workspace | UnreadableWorkspace] = []
+        self.disappeared: list[str] = []
+
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        self.appeared.append(workspace)
+
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        self.disappeared.append(workspace.id)
+
+    def workspace_changed(self, workspace: Workspace) -> None: ...
+
+    def presence_changed(self, workspace: Workspace) -> None: ...

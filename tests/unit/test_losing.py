@@ -18,6 +18,7 @@ from worktree_work import (
     add,
     exclude,
     just_before_it_is_moved,
+    objects,
     planned,
     refusal,
     repo,  # noqa: F401
@@ -29,11 +30,11 @@ from amuxd.workspaces.worktrees import Removed
 
 
 def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
-    exclude(repo, "*.env", "/built")
+    exclude(repo, "*.env", "/build")
     made = add(repo)
     directory = Path(made.directory)
-    (directory / "built/deep").mkdir(parents=True)
-    (directory / "built/deep/object").write_text("x")
+    (directory / "build/deep").mkdir(parents=True)
+    (directory / "build/deep/object").write_text("x")
     (directory / "notes").mkdir()
     (directory / "notes/secret.env").write_text("x")
     assert refusal(made) == "1 file that git ignores (notes/secret.env); --ignored takes these along"
@@ -42,20 +43,33 @@ def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
     assert refusal(made) == told
     assert refusal(made, with_ignored=True) == "1 untracked file (new)"
     (directory / "new").unlink()
-    told = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (built)"]
+    told = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (build)"]
     assert worktrees.would_lose(made, force=False, with_ignored=True) == told
     assert worktrees.remove(made, force=False, with_ignored=True) == Removed(told, [])
 
 
-def test_a_directory_that_is_ignored_as_a_whole_goes(repo: Path) -> None:
-    exclude(repo, "node_modules/", "notes/", "__pycache__/", "/local/")
+def test_a_directory_that_is_ignored_as_a_whole_is_no_rubbish(repo: Path) -> None:
+    exclude(repo, "data/", "/drafts", "node_modules/")
+    made = add(repo)
+    for name in ("data", "web/data", "drafts", "node_modules"):
+        (Path(made.directory) / name / "deep").mkdir(parents=True)
+        (Path(made.directory) / name / "deep/file").write_text("x")
+    told = "3 directories that git ignores (drafts, 2 named data)"
+    assert refusal(made) == f"{told}; --ignored takes these along"
+    told_all = [told, "1 ignored directory (node_modules)"]
+    assert worktrees.remove(made, force=False, with_ignored=True) == Removed(told_all, [])
+
+
+def test_a_directory_that_a_tool_makes_again_goes(repo: Path) -> None:
+    exclude(repo, "node_modules/", "/obj", "/env", "__pycache__/", "/local/")
     (repo / "local").mkdir()
     (repo / "local/settings").write_text("x")
     made = add(repo, copy=["local"])
-    for name in ("web/node_modules/one", "notes", "__pycache__", "web/__pycache__"):
-        (Path(made.directory) / name).mkdir(parents=True)
-        (Path(made.directory) / name / "file").write_text("x")
-    told = ["4 ignored directories (notes, web/node_modules, 2 named __pycache__)"]
+    marked = ("obj/CACHEDIR.TAG", "env/pyvenv.cfg")
+    for name in ("web/node_modules/one/file", "__pycache__/file", "web/__pycache__/file", *marked):
+        (Path(made.directory) / name).parent.mkdir(parents=True)
+        (Path(made.directory) / name).write_text("x")
+    told = ["5 ignored directories (env, obj, web/node_modules, 2 named __pycache__)"]
     assert worktrees.would_lose(made, force=True) == told
     assert worktrees.remove(made, force=False) == Removed(told, [])
 
@@ -268,12 +282,31 @@ def test_after_a_crash_what_nobody_worked_in_is_undone(repo: Path) -> None:
     assert git(repo, "branch", "--list", "fix") == ""
 
 
-@pytest.mark.parametrize("work", ["file0", "new"])
+@pytest.mark.parametrize("work", ["file0", "new", "data/results"])
 def test_after_a_crash_what_somebody_worked_in_is_kept(repo: Path, work: str) -> None:
+    exclude(repo, "/data")
     made = add(repo)
+    (Path(made.directory) / work).parent.mkdir(exist_ok=True)
     (Path(made.directory) / work).write_text("mine")
     assert worktrees.recovered(made)
     assert (Path(made.directory) / work).read_text() == "mine"
+
+
+def test_after_a_crash_commits_that_were_left_are_kept(repo: Path) -> None:
+    made = add(repo)
+    tip = commit(made.directory, "more")
+    git(made.directory, "reset", "-q", "--hard", "HEAD~1")
+    assert not worktrees.recovered(made)
+    assert not Path(made.directory).exists()
+    assert tip in objects(repo)
+
+
+def test_after_a_crash_what_comes_after_the_look_is_kept(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = add(repo)
+    work = Path(made.directory) / "late"
+    just_before_it_is_moved(monkeypatch, lambda: work.write_text("mine"))
+    assert worktrees.recovered(made)
+    assert work.read_text() == "mine"
 
 
 @pytest.mark.parametrize("work", ["", "mine"])

@@ -100,3 +100,35 @@ def test_commits_that_a_ref_of_this_worktree_alone_leads_to(repo: Path) -> None:
     assert refusal(made) == "1 commit on no other branch and no remote"
     worktrees.remove(made, force=True)
     assert tip in git(repo, "rev-list", "--all").split()
+
+
+def rebasing(directory: Path) -> None:
+    git(directory, "rebase", "-q", "--autostash", "main", check=False)
+
+
+def merging(directory: Path) -> None:
+    git(directory, "merge", "-q", "--autostash", "main", check=False)
+
+
+@pytest.mark.parametrize("begin", [rebasing, merging])
+def test_what_git_put_away_for_what_is_under_way(repo: Path, begin: Callable[[Path], None]) -> None:
+    made = add(repo)
+    directory = Path(made.directory)
+    commit(repo, "file0", "theirs\n")
+    commit(directory, "file0", "ours\n")
+    (directory / "file1").write_text("changed")
+    begin(directory)
+    assert (directory / "file1").read_text() != "changed"
+    assert "1 change that git put away for what is under way" in refusal(made)
+    kept = worktrees.remove(made, force=True).kept
+    assert "refs/amux/removed/abc123/autostash" in kept
+    assert git(repo, "show", "refs/amux/removed/abc123/autostash:file1") == "changed"
+
+
+def test_a_stash_that_bears_another_name(repo: Path) -> None:
+    made = add(repo)
+    (Path(made.directory) / "file0").write_text("changed")
+    stash = git(made.directory, "stash", "create")
+    git(made.directory, "stash", "store", "-m", "for later", stash)
+    git(made.directory, "checkout", "-q", ".")
+    assert refusal(made) == "1 stash"

@@ -12,6 +12,7 @@ from worktree_work import (
     add,
     exclude,
     just_before_it_is_moved,
+    objects,
     refusal,
     released_on_no_branch,
     repo,  # noqa: F401
@@ -195,3 +196,20 @@ def test_an_operation_in_a_submodule(repo: Path) -> None:
     assert refusal(made) == "a bisect under way in submodule lib"
     git(inner, "bisect", "reset")
     assert worktrees.remove(made, force=False) == Removed([], [])
+
+
+def test_what_git_put_away_in_a_submodule(with_submodule: Path) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    git(inner, "checkout", "-q", "-b", "theirs")
+    commit(inner, "file0", "theirs\n")
+    git(inner, "checkout", "-q", "--detach", "HEAD~1")
+    commit(inner, "file0", "ours\n")
+    (inner / "file1").write_text("changed")
+    git(inner, "rebase", "-q", "--autostash", "theirs", check=False)
+    stashed = git(inner, "rev-parse", "--git-path", "rebase-merge/autostash")
+    tip = Path(inner, stashed).read_text().strip()
+    assert "a rebase under way in submodule lib" in refusal(made)
+    assert worktrees.remove(made, force=True).kept
+    assert git(with_submodule, "show", f"{tip}:file1") == "changed"
+    assert tip in objects(with_submodule)

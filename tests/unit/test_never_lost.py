@@ -10,7 +10,7 @@ from harness.repositories import git
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from mortal_amuxd import Amuxd, Killed, kill
-from person_at_work import CACHE, INDEX, AtWork, Step, doing, steps
+from person_at_work import CACHE, DATA, INDEX, AtWork, Step, doing, steps
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.records import Workspace
@@ -160,8 +160,8 @@ class Life(AtWork):
             del self.workspaces[workspace.id]
 
     def goes_by_design(self, workspace: Workspace, with_ignored: bool) -> set[str]:
-        names = set(self.changed[workspace.id])
-        return {name for name in names if name.startswith(CACHE) or (with_ignored and name == "my.log")}
+        ignored = ("my.log", f"{DATA}/plain") if with_ignored else ()
+        return {name for name in self.changed[workspace.id] if name.startswith(CACHE) or name in ignored}
 
     def work_in(self, workspace: Workspace) -> set[str]:
         """What of it keeps amuxd from removing it without force, by what the person did and git says."""

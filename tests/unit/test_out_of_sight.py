@@ -97,13 +97,13 @@ def test_it_goes_out_of_sight_after_the_look(repo: Path, monkeypatch: pytest.Mon
     made = add(repo)
     look = worktrees.look
 
-    def looked(workspace: Workspace) -> object:
+    def looked(workspace: Workspace, _there: str = "") -> object:
         found = look(workspace)
         move(made)
         return found
 
     monkeypatch.setattr(worktrees, "look", looked)
-    with pytest.raises(WorkspaceDirty, match=f"git does not remove {made.directory}"):
+    with pytest.raises(WorkspaceDirty, match=f"{made.directory} is not removed"):
         worktrees.remove(made, force=False)
     monkeypatch.undo()
     (repo.parent / "moved").rename(made.directory)

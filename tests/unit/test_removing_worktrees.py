@@ -162,7 +162,7 @@ def test_a_directory_that_became_another_repositorys_is_left_alone(repo: Path) -
     made = add(repo)
     (Path(made.directory) / ".git").unlink()
     git(made.directory, "init", "-q")
-    with pytest.raises(WorkspaceDirty, match="is no worktree of"):
+    with pytest.raises(WorkspaceDirty, match=r"\.git is gone: git worktree repair"):
         worktrees.remove(made, force=False)
 
 

@@ -152,28 +152,42 @@ def test_every_legal_transition_is_reached_by_some_fact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "target", "reason"),
+    ("end", "target", "reason", "in_short"),
     [
-        (End(code=0), State.COMPLETED, "exited with code 0"),
-        (End(code=3), State.FAILED, "exited with code 3"),
-        (End(signal="SIGSEGV", core_dumped=True), State.FAILED, "killed by SIGSEGV (core dumped)"),
-        (End(signal="SIGTERM", core_dumped=False), State.FAILED, "killed by SIGTERM"),
+        (End(code=0), State.COMPLETED, "exited with code 0", "exit 0"),
+        (End(code=3), State.FAILED, "exited with code 3", "exit 3"),
+        (End(signal="SIGSEGV", core_dumped=True), State.FAILED, "killed by SIGSEGV (core dumped)", "SIGSEGV"),
+        (End(signal="SIGTERM", core_dumped=False), State.FAILED, "killed by SIGTERM", "SIGTERM"),
+        (End(not_started="no such"), State.FAILED, "could not start: no such", "could not start"),
         (
             End(signal="SIGKILL", out_of_memory=True, memory_limit="4G"),
             State.FAILED,
             "out of memory (limit 4G)",
+            "out of memory",
         ),
         (
             End(signal="SIGHUP", terminal_died="SIGKILL"),
             State.FAILED,
             "terminal server died (SIGKILL)",
+            "terminal died",
         ),
-        (End(signal="SIGTERM", unit_stopped=True), State.FAILED, "its unit was stopped through systemd"),
-        (End(code=0, unit_stopped=True), State.FAILED, "its unit was stopped through systemd"),
-        (End(), State.FAILED, "ended, and how is not known"),
+        (
+            End(signal="SIGTERM", unit_stopped=True),
+            State.FAILED,
+            "its unit was stopped through systemd",
+            "unit stopped",
+        ),
+        (
+            End(code=0, unit_stopped=True),
+            State.FAILED,
+            "its unit was stopped through systemd",
+            "unit stopped",
+        ),
+        (End(), State.FAILED, "ended, and how is not known", ""),
     ],
 )
-def test_how_an_end_is_told(end: End, target: State, reason: str) -> None:
+def test_how_an_end_is_told(end: End, target: State, reason: str, in_short: str) -> None:
+    assert end.in_short == in_short
     transition = decide(Situation(State.RUNNING, 1), states.CommandEnded(end))
     assert transition == Transition(State.RUNNING, target, reason, 1)
 
