@@ -31,6 +31,7 @@ def doing(weight: int = 1, **told: st.SearchStrategy[Any]) -> Callable[[Method],
     def marked(method: Method) -> Method:
         step = st.tuples(st.just(method.__name__), st.fixed_dictionaries(told))
         method.steps = [step] * weight  # type: ignore[attr-defined]
+        method.alone = told | {"index": st.just(0)}  # type: ignore[attr-defined]
         return method
 
     return marked
@@ -39,6 +40,15 @@ def doing(weight: int = 1, **told: st.SearchStrategy[Any]) -> Callable[[Method],
 def steps(of: type) -> st.SearchStrategy[Step]:
     every = [step for method in vars(of).values() for step in getattr(method, "steps", [])]
     return st.sampled_from(every).flatmap(lambda step: step)
+
+
+def names(of: type) -> list[str]:
+    return [name for name, method in vars(of).items() if hasattr(method, "steps")]
+
+
+def alone(of: type, name: str) -> st.SearchStrategy[Step]:
+    """Where there is one worktree. They are few, so that hypothesis tries them all."""
+    return st.tuples(st.just(name), st.fixed_dictionaries(getattr(of, name).alone))
 
 
 @functools.cache

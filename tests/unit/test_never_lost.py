@@ -10,7 +10,7 @@ from harness.repositories import git
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from mortal_amuxd import Amuxd, Killed, kill
-from person_at_work import CACHE, DATA, INDEX, AtWork, Step, doing, steps
+from person_at_work import CACHE, DATA, INDEX, AtWork, Step, alone, doing, names, steps
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.records import Workspace
@@ -351,6 +351,18 @@ def test_never_lost(tmp_path: Path, number: int) -> None:
     # The same each time, and as many as a change to amux may wait for.
     test = given(LIVES)(lambda rounds: live(next(places), rounds))
     seed(number)(settings(max_examples=25, database=None)(test))()
+
+
+@pytest.mark.parametrize("kind", names(AtWork))
+def test_each_kind_of_work_keeps_it_also_alone(tmp_path: Path, kind: str) -> None:
+    places = (tmp_path / str(count) for count in itertools.count())
+    finished: Step = ("finish", {"index": 0, "merges": True})
+    removed: Step = ("remove", {"index": 0, "with_ignored": False})
+
+    def one(step: Step) -> None:
+        live(next(places), [([finished, step], removed)])
+
+    seed(0)(settings(max_examples=100, database=None)(given(alone(AtWork, kind))(one)))()
 
 
 @pytest.mark.nightly
