@@ -82,7 +82,13 @@ class Aftermath:
             return
         if state.state is not State.RUNNING:
             return
-        if (end := self._host.end_in_shell(entry.session, state.run)) is not None:
+        try:
+            end = self._host.end_in_shell(entry.session, state.run)
+        except OSError as error:
+            # The sweep looks again.
+            logger.error("whether the command of %s has ended cannot be read: %s", entry.session.name, error)
+            return
+        if end is not None:
             self._watch.forget_process(home.command_fd)
             # It may have been written late, on a full disk say, and says itself when it ended.
             directory = self._supervisor.store.run_directory(entry.id, state.run)

@@ -170,7 +170,7 @@ class Homes:
             try:
                 entry.attached = await self._host.attached(entry.id)
             except (TmuxUnreachable, TmuxRefused):
-                if entry.state.server is None or processes.is_dying(entry.state.server):
+                if entry.state.server is None or not processes.may_live(entry.state.server):
                     entry.attached = 0
                 elif entry.id not in self._uncounted:
                     # Of a terminal that does not answer it is not known who came or left.

@@ -1,4 +1,7 @@
-"""What the kernel says about processes: alive, dying, ended and how."""
+"""What the kernel says about processes: alive, dying, ended and how.
+
+None and empty mean that there is no such process. What could not be asked raises OSError.
+"""
 
 import contextlib
 import fcntl
@@ -24,6 +27,10 @@ _INFO_EXIT = 1 << 3
 _GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11
 
 
+# A process may end also between the opening of one of its files and the reading.
+_GONE = (FileNotFoundError, ProcessLookupError)
+
+
 def boot_id() -> str:
     """A container is booted with its first process, on a kernel that may have been up for long."""
     kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -38,7 +45,7 @@ def _is_of_first_namespace() -> bool:
 def _stat(pid: int) -> list[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
+    except _GONE:
         return None
     # The name may hold spaces and brackets; what follows the last bracket may not.
     return text.rpartition(")")[2].split()
@@ -53,27 +60,27 @@ def children(pid: int) -> list[int]:
     """Its own: each belongs to the thread that made it."""
     try:
         threads = [thread / "children" for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
+    except _GONE:
         return []
     found: list[int] = []
     for thread in threads:
         # One may end while the others are asked.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_GONE):
             found += map(int, thread.read_text().split())
     return found
 
 
 def command_line(pid: int) -> list[str]:
-    """Empty where it is no more, or nobody may see it."""
+    """Empty also where nobody may see it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
+    except (*_GONE, PermissionError):
         return []
     return words.decode(errors="surrogateescape").split("\0")[:-1]
 
 
 def open_flags(fd: Path) -> int:
-    """With which it was opened; by its place in /proc. Raises OSError."""
+    """With which it was opened; by its place in /proc."""
     flags = (fd.parent.parent / "fdinfo" / fd.name).read_text().split("flags:")[1].split()[0]
     return int(flags, 8)
 
@@ -102,11 +109,19 @@ def reads_lines(terminal: Path) -> bool:
 
 def open_process(process: Process) -> int | None:
     """A pidfd, or None where that very process is no more."""
+    # A thread may bear its number by now, and of that there is no pidfd.
+    if identify(process.pid) != process:
+        return None
     try:
         fd = os.pidfd_open(process.pid)
-    except OSError:
+    except ProcessLookupError:
         return None
-    if identify(process.pid) != process:
+    try:
+        is_same = identify(process.pid) == process
+    except BaseException:
+        os.close(fd)
+        raise
+    if not is_same:
         os.close(fd)
         return None
     return fd
@@ -119,7 +134,25 @@ def is_dying(process: Process) -> bool:
         return True
     if fields[0] in {"Z", "X"} or int(fields[6]) & _PF_EXITING:
         return True
-    return _in_mask(process.pid, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
+    try:
+        return _in_mask(process.pid, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
+    except _GONE:
+        return True
+
+
+def may_live(process: Process) -> bool:
+    """Also where that cannot be asked now."""
+    try:
+        return not is_dying(process)
+    except OSError:
+        return True
+
+
+def may_have_children(process: Process) -> bool:
+    try:
+        return bool(children(process.pid))
+    except OSError:
+        return True
 
 
 def has_ended(pidfd: int) -> bool:
@@ -162,10 +195,10 @@ def from_wait_status(status: int) -> End:
 
 
 def environment(process: Process) -> dict[str, str]:
-    """As its program was started with; empty where nobody may see it."""
+    """As its program was started with; empty also where nobody may see it."""
     try:
         words = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
-    except OSError:
+    except (*_GONE, PermissionError):
         return {}
     if identify(process.pid) != process:
         return {}
@@ -173,22 +206,24 @@ def environment(process: Process) -> dict[str, str]:
 
 
 def go_on(process: Process) -> None:
-    """Only where it was stopped, by a signal or by its terminal."""
-    fields = _stat(process.pid)
-    if fields is not None and fields[0] == "T" and (fd := open_process(process)) is not None:
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(fd, signal.SIGCONT)
-        os.close(fd)
+    """Only where it was stopped, by a signal or by its terminal, and as far as that can be done."""
+    with contextlib.suppress(OSError):
+        fields = _stat(process.pid)
+        if fields is not None and fields[0] == "T" and (fd := open_process(process)) is not None:
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGCONT)
+            finally:
+                os.close(fd)
 
 
 def ignores(pid: int, number: int) -> bool:
-    return _in_mask(pid, ("SigIgn:",), number)
+    try:
+        return _in_mask(pid, ("SigIgn:",), number)
+    except OSError:
+        return False
 
 
 def _in_mask(pid: int, masks: tuple[str, ...], number: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+    status = Path(f"/proc/{pid}/status").read_text()
     found = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(masks))
     return any(mask & (1 << (number - 1)) for mask in found)

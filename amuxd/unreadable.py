@@ -68,7 +68,7 @@ class Unreadables:
             session.session_alive = session.host_alive if home or not members else Liveness.UNKNOWN
         self._leave(session)
         session.home = home
-        if home is not None and processes.is_dying(home.command):
+        if home is not None and processes.has_ended(home.command_fd):
             session.session_alive = Liveness.DEAD
         elif home is not None:
             self._await_end(session, home.command_fd)
@@ -81,6 +81,9 @@ class Unreadables:
             except ProcessLookupError:
                 # It went while it was looked at, and others may be left.
                 asyncio.get_running_loop().call_later(LOOK_AGAIN, self._ended, session)
+            except OSError as error:
+                logger.warning("%s cannot be watched now: %s", session.name, error)
+                asyncio.get_running_loop().call_later(RETRY_PAUSE, self._ended, session)
         self.changed(session)
 
     def _await_end(self, session: UnreadableSession, fd: int) -> None:

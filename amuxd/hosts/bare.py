@@ -77,7 +77,7 @@ class Bare:
                 if marked or socket in process.cmdline():
                     found[process.pid] = process
                     found.update({child.pid: child for child in process.children(recursive=True)})
-            except (psutil.Error, OSError):
+            except (psutil.Error, FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
         found.pop(psutil.Process().pid, None)
         return [process for process in found.values() if _runs(process)]

@@ -124,9 +124,10 @@ class LocalHost:
             if refusal := self._ends.refusal(session, state.run):
                 return Ended(refusal)
             return await self._ends.gone(session)
-        server_fd = processes.open_process(state.server)
-        home = Home(state.command, state.server, command_fd, -1 if server_fd is None else server_fd)
+        home = Home(state.command, state.server, command_fd, -1)
         try:
+            if (server_fd := processes.open_process(state.server)) is not None:
+                home.server_fd = server_fd
             finding = await self._look_into(home, session, state)
         except BaseException:
             home.close()

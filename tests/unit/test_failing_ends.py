@@ -12,7 +12,7 @@ from standin_host import World, in_world
 from amuxd.cleaning import clean
 from amuxd.config import Settings
 from amuxd.errors import Internal
-from amuxd.hosts import Alive, Finding, Home, StopRefused
+from amuxd.hosts import Alive, Finding, Home, StopRefused, Unknown
 from amuxd.hosts.local import LocalHost
 from amuxd.reconcile import sweep
 from amuxd.records import Certificate
@@ -177,8 +177,9 @@ def test_an_orphan_that_could_not_be_ended_is_certified_when_it_ends(tmp_path: P
     asyncio.run(in_world(tmp_path, story))
 
 
+@pytest.mark.parametrize("raises", [True, False])
 def test_an_orphan_that_cannot_be_looked_at_is_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raises: bool
 ) -> None:
     async def story(world: World) -> None:
         entry = await world.create(None, "sleep", "1000")
@@ -190,7 +191,9 @@ def test_an_orphan_that_cannot_be_looked_at_is_looked_at_again(
 
         # As the next amuxd, in which the one before this left it.
         async def refuse(*_: object) -> Finding:
-            raise OSError(24, "Too many open files")
+            if raises:
+                raise OSError(24, "Too many open files")
+            return Unknown("Too many open files")
 
         async def found(*_: object) -> Finding:
             pid = home.command.pid
