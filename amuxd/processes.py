@@ -43,8 +43,12 @@ def _is_of_first_namespace() -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
+    return _stat_in(Path(f"/proc/{pid}"))
+
+
+def _stat_in(directory: Path) -> list[str] | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = (directory / "stat").read_text(errors="replace")
     except _GONE:
         return None
     # The name may hold spaces and brackets; what follows the last bracket may not.
@@ -128,14 +132,28 @@ def open_process(process: Process) -> int | None:
 
 
 def is_dying(process: Process) -> bool:
-    """True from the moment its end is certain: before its terminal is hung up, not when it is reaped."""
-    fields = _stat(process.pid)
-    if fields is None or int(fields[19]) != process.started:
+    """True from the moment its end is certain: before its terminal is hung up, not when it is reaped.
+
+    How it ends is certain only when its pidfd is readable.
+    """
+    threads = Path(f"/proc/{process.pid}/task")
+    # Its first thread alone tells of all of it as long as it lives, and may leave the others to go on.
+    if identify(process.pid) != process:
         return True
-    if fields[0] in {"Z", "X"} or int(fields[6]) & _PF_EXITING:
+    if not _is_dying_thread(threads / str(process.pid)):
+        return False
+    try:
+        return all(map(_is_dying_thread, threads.iterdir()))
+    except _GONE:
+        return True
+
+
+def _is_dying_thread(thread: Path) -> bool:
+    fields = _stat_in(thread)
+    if fields is None or fields[0] in {"Z", "X"} or int(fields[6]) & _PF_EXITING:
         return True
     try:
-        return _in_mask(process.pid, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
+        return _in_mask(thread, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
     except _GONE:
         return True
 
@@ -162,7 +180,10 @@ def has_ended(pidfd: int) -> bool:
 
 
 def end_of(pidfd: int, process: Process) -> End | None:
-    """How a process whose pidfd is readable ended; None where it was reaped on a kernel that forgets."""
+    """None where it has not ended, or was reaped on a kernel that forgets."""
+    # A process whose first thread has left the others looks as if it had ended, and with code 0.
+    if pidfd < 0 or not has_ended(pidfd):
+        return None
     for look in (_kept_status, _zombie_status, _kept_status):
         status = look(pidfd, process)
         if status is not None:
@@ -218,12 +239,12 @@ def go_on(process: Process) -> None:
 
 def ignores(pid: int, number: int) -> bool:
     try:
-        return _in_mask(pid, ("SigIgn:",), number)
+        return _in_mask(Path(f"/proc/{pid}"), ("SigIgn:",), number)
     except OSError:
         return False
 
 
-def _in_mask(pid: int, masks: tuple[str, ...], number: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
+def _in_mask(directory: Path, masks: tuple[str, ...], number: int) -> bool:
+    status = (directory / "status").read_text()
     found = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(masks))
     return any(mask & (1 << (number - 1)) for mask in found)

@@ -106,6 +106,7 @@ def _ask(verb: Callable[[], None]) -> None:
 
 def _runs(process: psutil.Process) -> bool:
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
+        # The first thread of a process may have left the others to go on.
+        return bool(process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.Error:
         return False

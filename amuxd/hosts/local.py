@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 
 from amuxd import processes
-from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused
+from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused, Unknown
 from amuxd.hosts.cgroups import is_frozen, memory_kills
 from amuxd.hosts.ends import STATUS_DEADLINE, Ends, for_memory
 from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.outputs import Outputs
+from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.surroundings import check, environment_of
 from amuxd.hosts.tmux import STATUS, Terminal, TmuxRefused, TmuxUnreachable, literal, program
 from amuxd.logs import give_back_reserved
@@ -138,6 +139,8 @@ class LocalHost:
 
     async def _look_into(self, home: Home, session: Session, state: RunState) -> Finding:
         if processes.is_dying(home.command):
+            if not await readable_within(home.command_fd, STATUS_DEADLINE):
+                return Unknown("its command is being killed, and has not ended yet")
             # Nobody reaps it while its terminal stands.
             end = processes.end_of(home.command_fd, home.command) or End()
             if end.code == 127 and (refusal := self._ends.refusal(session, state.run)):
