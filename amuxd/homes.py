@@ -13,7 +13,7 @@ from amuxd import inotify, processes
 from amuxd.aftermath import Aftermath
 from amuxd.attending import Attending
 from amuxd.errors import Internal
-from amuxd.hosts import Home, Host
+from amuxd.hosts import Home, Host, StopRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
 from amuxd.logs import END_OF_LOG, last_changed, size_of
@@ -76,7 +76,10 @@ class Homes:
         self._supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
 
     def leave(self, entry: Entry) -> None:
-        self._watch.last_look(entry.id)
+        try:
+            self._watch.last_look(entry.id)
+        except Exception:
+            logger.exception("what %s printed last is not seen", entry.session.name)
         self._recording.leave(entry)
         self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
@@ -143,9 +146,20 @@ class Homes:
         self.shells.let_go(entry)
         try:
             await self._host.tear_down(entry.id)
-        except Exception:
+        except StopRefused:
             logger.exception("what is left of %s could not be ended", entry.session.name)
+        except Exception:
+            logger.exception("what is left of %s could not be ended now", entry.session.name)
+            self._supervisor.spawn(self._tear_down_later(entry, entry.state.run))
         self._has_no_terminal(entry)
+
+    async def _tear_down_later(self, entry: Entry, run: int) -> None:
+        await asyncio.sleep(RETRY_PAUSE)
+        async with entry.operation:
+            is_known = self._supervisor.registry.get(entry.id) is entry and entry.state.run == run
+            is_in_use = entry.home is not None or entry.keeps_terminal or entry.shell_open
+            if is_known and not is_in_use and self._host.has_terminal(entry.id):
+                await self.tear_down(entry)
 
     async def surely_tear_down(self, entry: Entry) -> None:
         """Raises Internal, and then all stands as it did."""
