@@ -255,7 +255,7 @@ class Attending:
 
     def _forget_terminal(self, heard: _Heard) -> None:
         if heard.terminal is not None:
-            self._watch.forget_terminal(heard.terminal)
+            self._watch.forget_once(heard.terminal)
             heard.terminal = None
 
     def _read(self, entry: Entry, heard: _Heard, terminal: Path) -> None:

@@ -17,6 +17,7 @@ from amuxd.hosts import Home, Host, StopRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
 from amuxd.logs import END_OF_LOG, last_changed, size_of
+from amuxd.memory import MemoryKills
 from amuxd.recording import Recording
 from amuxd.registry import Entry
 from amuxd.shells import OpenShells
@@ -43,6 +44,7 @@ class Homes:
         self.aftermath = Aftermath(self, supervisor, host, watch, stay)
         self._learning = Learning(supervisor, host)
         self._recording = Recording(supervisor, host, watch)
+        self._memory_kills = MemoryKills(supervisor, host, watch)
         self._shell_directories: dict[str, int] = {}
         self._attachments: Path | None = None
         self._uncounted: set[str] = set()
@@ -58,6 +60,7 @@ class Homes:
         self._watch.process(home.server_fd, partial(self.aftermath.terminal_ended, entry, home))
         log = self._supervisor.store.log(entry.id, entry.state.run)
         self._recording.begin(entry, home)
+        self._memory_kills.begin(entry, home)
         self.attending.begin(entry, log)
         replaced = partial(self._recording.log_replaced, entry, home)
         self._watch.log(entry.id, log, partial(self._printed, entry), replaced)
@@ -81,6 +84,7 @@ class Homes:
         except Exception:
             logger.exception("what %s printed last is not seen", entry.session.name)
         self._recording.leave(entry)
+        self._memory_kills.leave(entry)
         self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
             self._watch.forget_directory(directory)

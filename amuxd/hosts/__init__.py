@@ -187,6 +187,9 @@ class Host(Protocol):
     def memory_kills(self, server: Process) -> int:
         """How many of a session's processes the kernel has killed for memory so far."""
 
+    def memory_events(self, server: Process) -> Path | None:
+        """What is written when there are more; None where nothing tells of them."""
+
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         """Returns when no process is left."""
 

@@ -12,7 +12,7 @@ import psutil
 
 from amuxd import processes
 from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused, Unknown
-from amuxd.hosts.cgroups import is_frozen, memory_kills
+from amuxd.hosts.cgroups import is_frozen, memory_events, memory_kills
 from amuxd.hosts.ends import STATUS_DEADLINE, Ends, for_memory
 from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
@@ -149,7 +149,7 @@ class LocalHost:
         if home.server_fd < 0:
             gone = await self._ends.gone(session)
             return gone if isinstance(gone, Ended) else Ended(End(terminal_died="while nobody watched"))
-        home.memory_kills = memory_kills(home.server)
+        home.memory_kills = max(state.memory_kills, memory_kills(home.server))
         home.not_enforced = self._enclosure.not_enforced(session.limits, home.server)
         await self._enclosure.watch(session.id)
         return Alive(home)
@@ -244,10 +244,13 @@ class LocalHost:
 
     def foresee_kill(self, home: Home) -> None:
         """What the kernel killed for memory until now is not what the next signal does."""
-        home.memory_kills = memory_kills(home.server)
+        home.memory_kills = max(home.memory_kills, memory_kills(home.server))
 
     def memory_kills(self, server: Process) -> int:
         return memory_kills(server)
+
+    def memory_events(self, server: Process) -> Path | None:
+        return memory_events(server)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._launcher.close_gate(session_id)

@@ -105,6 +105,9 @@ class StandinHost:
     def memory_kills(self, server: Process) -> int:
         return 0
 
+    def memory_events(self, server: Process) -> Path | None:
+        return None
+
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._maybe_fail("tear_down")
         if at_once:
