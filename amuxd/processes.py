@@ -97,6 +97,15 @@ def terminal_of(process: Process) -> Path | None:
     return Path(f"/dev/pts/{os.minor(int(fields[4]))}")
 
 
+def foreground_group(process: Process) -> int | None:
+    """The one that its terminal's keys signal; None where it is of that itself, or has no terminal."""
+    fields = _stat(process.pid)
+    if fields is None or int(fields[19]) != process.started:
+        return None
+    own, foreground = int(fields[2]), int(fields[5])
+    return foreground if foreground > 0 and foreground != own else None
+
+
 def reads_lines(terminal: Path) -> bool:
     """Whether what is typed there comes to the program a line at a time, and not key by key."""
     try:

@@ -139,14 +139,15 @@ class Unreadables:
             os.close(command)
         return True
 
-    def kill(self, session: UnreadableSession, name: str) -> None:
+    async def kill(self, session: UnreadableSession, name: str) -> None:
         number = signal_number(name)
         if number is None:
             raise InvalidArgument(f"there is no signal {name!r}")
         if session.home is None or session.session_alive is not Liveness.ALIVE:
             raise InvalidTransition(f"{session.name} cannot be read, and no command of it is seen to live")
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(session.home.command_fd, number)
+            in_shell = session.session is not None and session.session.shell
+            await self.host.signal(session.home, number, in_shell)
 
     async def remove(self, session: UnreadableSession, force: bool) -> None:
         async with session.operation:

@@ -34,6 +34,8 @@ FIRST_DEADLINE = 8.0
 # Of a file system, which may be on a network.
 CHECK_DEADLINE = 5.0
 
+# As shell.sh starts it.
+_RUNS_LINE = ["-i", "-c"]
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 
 
@@ -242,9 +244,16 @@ class LocalHost:
         for process in (server, *others):
             processes.go_on(process)
 
-    def foresee_kill(self, home: Home) -> None:
-        """What the kernel killed for memory until now is not what the next signal does."""
+    async def signal(self, home: Home, number: int, in_shell: bool) -> None:
+        # What the kernel killed for memory until now is not what this does.
         home.memory_kills = max(home.memory_kills, memory_kills(home.server))
+        group = processes.foreground_group(home.command) if in_shell else None
+        if group is None:
+            signal.pidfd_send_signal(home.command_fd, number)
+            return
+        if number != signal.SIGKILL and await asyncio.to_thread(_signal_front, group, number):
+            return
+        await asyncio.to_thread(_signal_children, home.command.pid, number)
 
     def memory_kills(self, server: Process) -> int:
         return memory_kills(server)
@@ -272,6 +281,30 @@ def _signal_children(pid: int, number: int) -> None:
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.send_signal(number)
+
+
+def _signal_front(group: int, number: int) -> bool:
+    """As Ctrl-C does, but not the shell itself that runs a line: its programs may handle what ends it."""
+    if processes.command_line(group)[1:3] == _RUNS_LINE:
+        run = [child for child in processes.children(group) if _group_of(child) == group]
+        for pid in run:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+                _signal_children(pid, number)
+        if run:
+            return True
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _is_interactive_shell(session: Session) -> bool:

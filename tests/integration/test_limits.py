@@ -117,7 +117,7 @@ def test_killed_for_memory_as_the_kernel_counts_it(tmp_path: Path, monkeypatch: 
         assert (told.signal, told.out_of_memory) == ("SIGKILL", True)
         # As it was when amuxd could read nothing of it.
         (cgroup / "memory.events").unlink()
-        host.foresee_kill(home)
+        asyncio.run(host.signal(home, 0, False))
         assert home.memory_kills == before
         (cgroup / "memory.events").write_text("oom 2\noom_kill 2\n")
         home.close()

@@ -102,6 +102,10 @@ class StandinHost:
         self._maybe_fail("ask_to_end")
         os.kill(home.command.pid, number)
 
+    async def signal(self, home: Home, number: int, in_shell: bool) -> None:
+        self._maybe_fail("signal")
+        os.kill(home.command.pid, number)
+
     def memory_kills(self, server: Process) -> int:
         return 0
 
