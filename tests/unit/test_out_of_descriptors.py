@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import gc
 import os
 import resource
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +35,25 @@ KEPT = Kept("CODEX_HOME", ".codex", "sessions/{conversation}.jsonl")
 ENOUGH = 8
 
 
-def lowest_free() -> int:
-    fd = os.open("/", os.O_RDONLY)
-    os.close(fd)
-    return fd
+def held() -> set[Path]:
+    # With what it is asked through itself, which bears the same number each time.
+    return set(Path("/proc/self/fd").iterdir())
 
 
 @contextmanager
 def files_left(count: int) -> Iterator[None]:
+    # What other tests let go of is closed now, and not in between.
+    gc.collect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    first = lowest_free()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (first + count, hard))
+    before = held()
+    free = (number for number in range(soft) if not Path(f"/proc/self/fd/{number}").is_symlink())
+    limit = next(islice(free, count, None))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert lowest_free() == first, "something was left open"
+        assert held() == before, "something was left open"
 
 
 @pytest.fixture
