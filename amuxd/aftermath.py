@@ -14,7 +14,7 @@ from amuxd.hosts import EXIT_STATUS, Home, Host
 from amuxd.registry import Entry
 from amuxd.states import ENDED, End, Liveness, State
 from amuxd.store import StoreError
-from amuxd.supervisor import KERNEL, Supervisor, now
+from amuxd.supervisor import KERNEL, LONGEST_PAUSE, RETRY_PAUSE, Supervisor, now
 from amuxd.watch import Watch
 
 if TYPE_CHECKING:
@@ -48,16 +48,34 @@ class Aftermath:
         self._watch = watch
         self._stay = stay
 
-    def follow(self, entry: Entry, work: Work) -> asyncio.Task[None]:
+    def follow(self, entry: Entry, work: Work, pause: float = RETRY_PAUSE) -> asyncio.Task[None]:
         """All that follows an end begins here, one after the other, and before anybody is told of the end.
 
         Whoever holds the operation of a session whose run is over, and has waited until it is settled,
         meets nothing of that run any more. What tells of an end while it holds the operation itself may
-        come here after it.
+        come here after it. What fails is begun again, and keeps nobody waiting until then.
         """
-        settling = self._supervisor.spawn(_in_turn(entry, entry.settling, entry.state.run, work))
-        entry.settling = settling
+        step = self._in_turn(entry, entry.settling, entry.state.run, work, pause)
+        settling = entry.settling = self._supervisor.spawn(step)
         return settling
+
+    async def _in_turn(
+        self, entry: Entry, before: asyncio.Task[None] | None, run: int, work: Work, pause: float
+    ) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        if entry.state.run != run:
+            return
+        try:
+            await work()
+        except Exception:
+            logger.exception("what follows the end of %s is tried again", entry.session.name)
+            self._supervisor.spawn(self._follow_later(entry, run, work, pause))
+
+    async def _follow_later(self, entry: Entry, run: int, work: Work, pause: float) -> None:
+        await asyncio.sleep(pause)
+        if entry.state.run == run and self._supervisor.registry.get(entry.id) is entry:
+            self.follow(entry, work, min(pause * 2, LONGEST_PAUSE))
 
     async def settled(self, entry: Entry, patience: float | None = None) -> None:
         while (settling := entry.settling) is not None:
@@ -84,7 +102,13 @@ class Aftermath:
             return
         if state.state is not State.RUNNING:
             return
-        if (end := self._host.end_in_shell(entry.session, state.run)) is not None:
+        try:
+            end = self._host.end_in_shell(entry.session, state.run)
+        except OSError as error:
+            # The sweep looks again.
+            logger.error("whether the command of %s has ended cannot be read: %s", entry.session.name, error)
+            return
+        if end is not None:
             self._watch.forget_process(home.command_fd)
             # It may have been written late, on a full disk say, and says itself when it ended.
             directory = self._supervisor.store.run_directory(entry.id, state.run)
@@ -160,14 +184,15 @@ class Aftermath:
     async def settle(self, entry: Entry) -> None:
         """The end is told; now the last lines arrive, and the home is left unless somebody looks at it."""
         homes = self._homes
+        # Before anything is done: a shell of which that is not known must not be ended with what is left.
         keeps_shell = homes.shells.keep(entry)
         if not keeps_shell:
             await _tried(entry, homes.drain(entry))
-        await homes.look_what_was_said(entry)
-        await homes.count_attached(entry)
+        await _tried(entry, homes.look_what_was_said(entry))
+        await _tried(entry, homes.count_attached(entry))
         entry.keeps_terminal = entry.attached > 0 or entry.shell_open
         homes.leave(entry)
-        await self._keep_activity(entry)
+        await _tried(entry, self._keep_activity(entry))
         if keeps_shell:
             await _tried(entry, homes.drain_command(entry))
         if not entry.keeps_terminal:
@@ -201,15 +226,8 @@ def _is_being_ended(entry: Entry) -> bool:
     return entry.state.state in _BEING_ENDED or entry.state.parked
 
 
-async def _in_turn(entry: Entry, before: asyncio.Task[None] | None, run: int, work: Work) -> None:
-    if before is not None and not before.done():
-        await asyncio.wait([before])
-    if entry.state.run == run:
-        await work()
-
-
 async def _tried(entry: Entry, step: Awaitable[None]) -> None:
-    """Nobody settles an end a second time: one step that fails must not cost it the others."""
+    """Not all of it is done a second time: one step that fails must not cost it the others."""
     try:
         await step
     except Exception:

@@ -249,13 +249,15 @@ class Attending:
     def _watch_terminal(self, entry: Entry, heard: _Heard) -> None:
         if heard.terminal is not None or not entry.state.attention or entry.home is None:
             return
-        if self._heard.get(entry.id) is heard and (path := processes.terminal_of(entry.home.command)):
-            with contextlib.suppress(OSError):
+        if self._heard.get(entry.id) is not heard:
+            return
+        with contextlib.suppress(OSError):
+            if path := processes.terminal_of(entry.home.command):
                 heard.terminal = self._watch.terminal(path, partial(self._read, entry, heard, path))
 
     def _forget_terminal(self, heard: _Heard) -> None:
         if heard.terminal is not None:
-            self._watch.forget_terminal(heard.terminal)
+            self._watch.forget_once(heard.terminal)
             heard.terminal = None
 
     def _read(self, entry: Entry, heard: _Heard, terminal: Path) -> None:

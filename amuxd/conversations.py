@@ -179,7 +179,7 @@ def find(pid: int, kept: Kept) -> str:
     """
     try:
         return _last_written(pid, kept)
-    except _GoneMeanwhile:
+    except (_GoneMeanwhile, OSError):
         return ""
 
 
@@ -209,8 +209,8 @@ def _written_by(pid: int, kept: Kept) -> list[tuple[int, str]]:
     """When it was last written to, and which conversation that is."""
     try:
         fds = list(Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        # It has ended.
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        # It has ended, or is another user's.
         return []
     return [written for fd in fds if (written := _written_through(fd, kept)) is not None]
 

@@ -13,10 +13,11 @@ from amuxd import inotify, processes
 from amuxd.aftermath import Aftermath
 from amuxd.attending import Attending
 from amuxd.errors import Internal
-from amuxd.hosts import Home, Host
+from amuxd.hosts import Home, Host, StopRefused
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.learning import Learning
 from amuxd.logs import END_OF_LOG, last_changed, size_of
+from amuxd.memory import MemoryKills
 from amuxd.recording import Recording
 from amuxd.registry import Entry
 from amuxd.shells import OpenShells
@@ -43,6 +44,7 @@ class Homes:
         self.aftermath = Aftermath(self, supervisor, host, watch, stay)
         self._learning = Learning(supervisor, host)
         self._recording = Recording(supervisor, host, watch)
+        self._memory_kills = MemoryKills(supervisor, host, watch)
         self._shell_directories: dict[str, int] = {}
         self._attachments: Path | None = None
         self._uncounted: set[str] = set()
@@ -58,6 +60,7 @@ class Homes:
         self._watch.process(home.server_fd, partial(self.aftermath.terminal_ended, entry, home))
         log = self._supervisor.store.log(entry.id, entry.state.run)
         self._recording.begin(entry, home)
+        self._memory_kills.begin(entry, home)
         self.attending.begin(entry, log)
         replaced = partial(self._recording.log_replaced, entry, home)
         self._watch.log(entry.id, log, partial(self._printed, entry), replaced)
@@ -76,8 +79,12 @@ class Homes:
         self._supervisor.changed(entry, "Pid", "SessionAlive", "HostAlive", "LimitsNotEnforced")
 
     def leave(self, entry: Entry) -> None:
-        self._watch.last_look(entry.id)
+        try:
+            self._watch.last_look(entry.id)
+        except Exception:
+            logger.exception("what %s printed last is not seen", entry.session.name)
         self._recording.leave(entry)
+        self._memory_kills.leave(entry)
         self.attending.leave(entry)
         if (directory := self._shell_directories.pop(entry.id, None)) is not None:
             self._watch.forget_directory(directory)
@@ -143,9 +150,20 @@ class Homes:
         self.shells.let_go(entry)
         try:
             await self._host.tear_down(entry.id)
-        except Exception:
+        except StopRefused:
             logger.exception("what is left of %s could not be ended", entry.session.name)
+        except Exception:
+            logger.exception("what is left of %s could not be ended now", entry.session.name)
+            self._supervisor.spawn(self._tear_down_later(entry, entry.state.run))
         self._has_no_terminal(entry)
+
+    async def _tear_down_later(self, entry: Entry, run: int) -> None:
+        await asyncio.sleep(RETRY_PAUSE)
+        async with entry.operation:
+            is_known = self._supervisor.registry.get(entry.id) is entry and entry.state.run == run
+            is_in_use = entry.home is not None or entry.keeps_terminal or entry.shell_open
+            if is_known and not is_in_use and self._host.has_terminal(entry.id):
+                await self.tear_down(entry)
 
     async def surely_tear_down(self, entry: Entry) -> None:
         """Raises Internal, and then all stands as it did."""
@@ -170,7 +188,7 @@ class Homes:
             try:
                 entry.attached = await self._host.attached(entry.id)
             except (TmuxUnreachable, TmuxRefused):
-                if entry.state.server is None or processes.is_dying(entry.state.server):
+                if entry.state.server is None or not processes.may_live(entry.state.server):
                     entry.attached = 0
                 elif entry.id not in self._uncounted:
                     # Of a terminal that does not answer it is not known who came or left.

@@ -1,4 +1,7 @@
-"""What the kernel says about processes: alive, dying, ended and how."""
+"""What the kernel says about processes: alive, dying, ended and how.
+
+None and empty mean that there is no such process. What could not be asked raises OSError.
+"""
 
 import contextlib
 import fcntl
@@ -24,6 +27,10 @@ _INFO_EXIT = 1 << 3
 _GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11
 
 
+# A process may end also between the opening of one of its files and the reading.
+_GONE = (FileNotFoundError, ProcessLookupError)
+
+
 def boot_id() -> str:
     """A container is booted with its first process, on a kernel that may have been up for long."""
     kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -36,9 +43,13 @@ def _is_of_first_namespace() -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
+    return _stat_in(Path(f"/proc/{pid}"))
+
+
+def _stat_in(directory: Path) -> list[str] | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
+        text = (directory / "stat").read_text(errors="replace")
+    except _GONE:
         return None
     # The name may hold spaces and brackets; what follows the last bracket may not.
     return text.rpartition(")")[2].split()
@@ -53,27 +64,27 @@ def children(pid: int) -> list[int]:
     """Its own: each belongs to the thread that made it."""
     try:
         threads = [thread / "children" for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
+    except _GONE:
         return []
     found: list[int] = []
     for thread in threads:
         # One may end while the others are asked.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_GONE):
             found += map(int, thread.read_text().split())
     return found
 
 
 def command_line(pid: int) -> list[str]:
-    """Empty where it is no more, or nobody may see it."""
+    """Empty also where nobody may see it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
+    except (*_GONE, PermissionError):
         return []
     return words.decode(errors="surrogateescape").split("\0")[:-1]
 
 
 def open_flags(fd: Path) -> int:
-    """With which it was opened; by its place in /proc. Raises OSError."""
+    """With which it was opened; by its place in /proc."""
     flags = (fd.parent.parent / "fdinfo" / fd.name).read_text().split("flags:")[1].split()[0]
     return int(flags, 8)
 
@@ -84,6 +95,15 @@ def terminal_of(process: Process) -> Path | None:
     if fields is None or int(fields[19]) != process.started or os.major(int(fields[4])) != _PTS_MAJOR:
         return None
     return Path(f"/dev/pts/{os.minor(int(fields[4]))}")
+
+
+def foreground_group(process: Process) -> int | None:
+    """The one that its terminal's keys signal; None where it is of that itself, or has no terminal."""
+    fields = _stat(process.pid)
+    if fields is None or int(fields[19]) != process.started:
+        return None
+    own, foreground = int(fields[2]), int(fields[5])
+    return foreground if foreground > 0 and foreground != own else None
 
 
 def reads_lines(terminal: Path) -> bool:
@@ -102,24 +122,64 @@ def reads_lines(terminal: Path) -> bool:
 
 def open_process(process: Process) -> int | None:
     """A pidfd, or None where that very process is no more."""
+    # A thread may bear its number by now, and of that there is no pidfd.
+    if identify(process.pid) != process:
+        return None
     try:
         fd = os.pidfd_open(process.pid)
-    except OSError:
+    except ProcessLookupError:
         return None
-    if identify(process.pid) != process:
+    try:
+        is_same = identify(process.pid) == process
+    except BaseException:
+        os.close(fd)
+        raise
+    if not is_same:
         os.close(fd)
         return None
     return fd
 
 
 def is_dying(process: Process) -> bool:
-    """True from the moment its end is certain: before its terminal is hung up, not when it is reaped."""
-    fields = _stat(process.pid)
-    if fields is None or int(fields[19]) != process.started:
+    """True from the moment its end is certain: before its terminal is hung up, not when it is reaped.
+
+    How it ends is certain only when its pidfd is readable.
+    """
+    threads = Path(f"/proc/{process.pid}/task")
+    # Its first thread alone tells of all of it as long as it lives, and may leave the others to go on.
+    if identify(process.pid) != process:
         return True
-    if fields[0] in {"Z", "X"} or int(fields[6]) & _PF_EXITING:
+    if not _is_dying_thread(threads / str(process.pid)):
+        return False
+    try:
+        return all(map(_is_dying_thread, threads.iterdir()))
+    except _GONE:
         return True
-    return _in_mask(process.pid, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
+
+
+def _is_dying_thread(thread: Path) -> bool:
+    fields = _stat_in(thread)
+    if fields is None or fields[0] in {"Z", "X"} or int(fields[6]) & _PF_EXITING:
+        return True
+    try:
+        return _in_mask(thread, ("SigPnd:", "ShdPnd:"), signal.SIGKILL)
+    except _GONE:
+        return True
+
+
+def may_live(process: Process) -> bool:
+    """Also where that cannot be asked now."""
+    try:
+        return not is_dying(process)
+    except OSError:
+        return True
+
+
+def may_have_children(process: Process) -> bool:
+    try:
+        return bool(children(process.pid))
+    except OSError:
+        return True
 
 
 def has_ended(pidfd: int) -> bool:
@@ -129,7 +189,10 @@ def has_ended(pidfd: int) -> bool:
 
 
 def end_of(pidfd: int, process: Process) -> End | None:
-    """How a process whose pidfd is readable ended; None where it was reaped on a kernel that forgets."""
+    """None where it has not ended, or was reaped on a kernel that forgets."""
+    # A process whose first thread has left the others looks as if it had ended, and with code 0.
+    if pidfd < 0 or not has_ended(pidfd):
+        return None
     for look in (_kept_status, _zombie_status, _kept_status):
         status = look(pidfd, process)
         if status is not None:
@@ -162,10 +225,10 @@ def from_wait_status(status: int) -> End:
 
 
 def environment(process: Process) -> dict[str, str]:
-    """As its program was started with; empty where nobody may see it."""
+    """As its program was started with; empty also where nobody may see it."""
     try:
         words = Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
-    except OSError:
+    except (*_GONE, PermissionError):
         return {}
     if identify(process.pid) != process:
         return {}
@@ -173,22 +236,24 @@ def environment(process: Process) -> dict[str, str]:
 
 
 def go_on(process: Process) -> None:
-    """Only where it was stopped, by a signal or by its terminal."""
-    fields = _stat(process.pid)
-    if fields is not None and fields[0] == "T" and (fd := open_process(process)) is not None:
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(fd, signal.SIGCONT)
-        os.close(fd)
+    """Only where it was stopped, by a signal or by its terminal, and as far as that can be done."""
+    with contextlib.suppress(OSError):
+        fields = _stat(process.pid)
+        if fields is not None and fields[0] == "T" and (fd := open_process(process)) is not None:
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGCONT)
+            finally:
+                os.close(fd)
 
 
 def ignores(pid: int, number: int) -> bool:
-    return _in_mask(pid, ("SigIgn:",), number)
-
-
-def _in_mask(pid: int, masks: tuple[str, ...], number: int) -> bool:
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        return _in_mask(Path(f"/proc/{pid}"), ("SigIgn:",), number)
     except OSError:
         return False
+
+
+def _in_mask(directory: Path, masks: tuple[str, ...], number: int) -> bool:
+    status = (directory / "status").read_text()
     found = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(masks))
     return any(mask & (1 << (number - 1)) for mask in found)

@@ -51,13 +51,16 @@ class Recording:
                 continue
             if taker is None or not _is_needed(entry, home):
                 return
-            if (fd := processes.open_process(taker)) is not None:
+            try:
+                fd = processes.open_process(taker)
+            except OSError as error:
+                told = _tell(entry, f"who takes down its output cannot be watched now: {error}", told)
+                await asyncio.sleep(RETRY_PAUSE)
+                continue
+            if fd is not None:
                 self._watched[entry.id] = fd
                 self._watch.process(fd, partial(self._ended, entry, home, begun_at))
                 return
-            if not processes.is_dying(taker):
-                told = _tell(entry, "who takes down its output cannot be watched now", told)
-                await asyncio.sleep(RETRY_PAUSE)
 
     def _ended(self, entry: Entry, home: Home, begun_at: float) -> None:
         self.leave(entry)
@@ -85,4 +88,4 @@ def _tell(entry: Entry, what: str, told: str) -> str:
 
 def _is_needed(entry: Entry, home: Home) -> bool:
     """Once the command has ended, whoever tells of the end does the rest."""
-    return entry.home is home and not entry.ended.is_set() and not processes.is_dying(home.server)
+    return entry.home is home and not entry.ended.is_set() and processes.may_live(home.server)

@@ -467,7 +467,7 @@ class Runs:
             async with turns:
                 await self.homes.learn_last(entry, over - time.monotonic())
             if home is not None and not processes.is_dying(home.command):
-                kills = self.host.memory_kills(home.server)
+                kills = max(home.memory_kills, self.host.memory_kills(home.server))
         except Exception:
             # The next amuxd looks for itself, if only this one says that nobody does until then.
             logger.exception("%s is suspended with less than could be known", entry.session.name)

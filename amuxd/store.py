@@ -117,8 +117,8 @@ class Store:
 
     def restore(self, session: Session, state: RunState) -> None:
         """For a session that somebody deleted and that is known still. What it had printed is lost."""
-        token = processes.environment(state.command).get(TOKEN, "") if state.command else ""
         with self._all_locked(), files.disk_errors("be written anew"):
+            token = processes.environment(state.command).get(TOKEN, "") if state.command else ""
             directory = self.directory(session.id)
             for missing in (directory, directory / "runs", directory / "runs" / str(state.run)):
                 missing.mkdir(mode=0o700, exist_ok=True)

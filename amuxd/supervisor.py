@@ -375,7 +375,7 @@ class Supervisor:
     async def _surely(
         self, entry: Entry, change: Callable[[], Awaitable[Result]], happened: Callable[[], str]
     ) -> Result:
-        """For what has happened already: a disk that is full now is tried again until it is not."""
+        """For what has happened already: a disk that is full now, say, is tried again until it is not."""
         key, told = object(), ""
         try:
             while True:
@@ -383,10 +383,11 @@ class Supervisor:
                     return await change()
                 except Conflict as conflict:
                     logger.warning("%s: %s", entry.session.name, conflict)
-                except StoreError as error:
+                except Exception as error:
                     logger.error(
                         *("%s cannot be written: %s", entry.session.name, error),
                         extra={"AMUX_SESSION": entry.id},
+                        exc_info=not isinstance(error, StoreError),
                     )
                     told = shortened(f"{happened()}, and that is not written down: {error}", LONGEST_REASON)
                     if entry.unwritten.get(key) != told:
@@ -457,15 +458,21 @@ class Supervisor:
         known = entry.certificate
         if known is None or known.complete:
             return
-        lines = await self.last_lines(entry, known.run)
+        try:
+            lines = await self.last_lines(entry, known.run)
+        except Exception:
+            logger.exception("the last lines of %s cannot be read now", entry.session.name)
+            self.spawn(self._certify_later(entry, known))
+            return
         certificate = replace(known, last_lines=lines, complete=True)
         await self._alone(entry, lambda: self._certify(entry, certificate))
 
     async def _certify(self, entry: Entry, certificate: Certificate) -> None:
         try:
             await self.on_disk(self.store.certify, certificate)
-        except StoreError as error:
-            logger.error("%s: %s", entry.session.name, error)
+        except Exception as error:
+            is_foreseen = isinstance(error, StoreError)
+            logger.error("%s: %s", entry.session.name, error, exc_info=not is_foreseen)
             self.spawn(self._certify_later(entry, certificate))
         else:
             if certificate.run == entry.state.run:
@@ -480,7 +487,7 @@ class Supervisor:
         await asyncio.sleep(RETRY_PAUSE)
         if entry.state.run == certificate.run:
             await self.certify(entry)
-        else:
+        elif certificate.complete:
             await self._alone(entry, lambda: self._certify(entry, certificate))
 
     async def certify_earlier(self, entry: Entry, known: Certificate) -> Certificate:

@@ -1,7 +1,6 @@
 """What a person does at a session's terminal. A parked session comes back for it."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -31,19 +30,20 @@ class Terminals:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
 
-    def kill(self, entry: Entry, name: str) -> None:
+    async def kill(self, entry: Entry, name: str) -> None:
         number = signal_number(name)
         if number is None:
             raise InvalidArgument(f"there is no signal {name!r}")
         if entry.home is None or entry.ended.is_set():
             raise impossible(entry, "kill")
-        self._runs.host.foresee_kill(entry.home)
         try:
-            signal.pidfd_send_signal(entry.home.command_fd, number)
+            await self._runs.host.signal(entry.home, number, entry.session.shell)
         except PermissionError:
             raise Internal(f"{entry.session.name} runs as another user, who alone can signal it") from None
         except ProcessLookupError:
             raise impossible(entry, "kill") from None
+        except OSError as error:
+            raise Internal(f"{entry.session.name} could not be signalled: {error.strerror}") from error
 
     async def send(self, entry: Entry, text: str, enter: bool) -> None:
         with self._runs.parking.put_off(entry):

@@ -68,7 +68,7 @@ class Unreadables:
             session.session_alive = session.host_alive if home or not members else Liveness.UNKNOWN
         self._leave(session)
         session.home = home
-        if home is not None and processes.is_dying(home.command):
+        if home is not None and processes.has_ended(home.command_fd):
             session.session_alive = Liveness.DEAD
         elif home is not None:
             self._await_end(session, home.command_fd)
@@ -81,6 +81,9 @@ class Unreadables:
             except ProcessLookupError:
                 # It went while it was looked at, and others may be left.
                 asyncio.get_running_loop().call_later(LOOK_AGAIN, self._ended, session)
+            except OSError as error:
+                logger.warning("%s cannot be watched now: %s", session.name, error)
+                asyncio.get_running_loop().call_later(RETRY_PAUSE, self._ended, session)
         self.changed(session)
 
     def _await_end(self, session: UnreadableSession, fd: int) -> None:
@@ -136,14 +139,15 @@ class Unreadables:
             os.close(command)
         return True
 
-    def kill(self, session: UnreadableSession, name: str) -> None:
+    async def kill(self, session: UnreadableSession, name: str) -> None:
         number = signal_number(name)
         if number is None:
             raise InvalidArgument(f"there is no signal {name!r}")
         if session.home is None or session.session_alive is not Liveness.ALIVE:
             raise InvalidTransition(f"{session.name} cannot be read, and no command of it is seen to live")
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(session.home.command_fd, number)
+            in_shell = session.session is not None and session.session.shell
+            await self.host.signal(session.home, number, in_shell)
 
     async def remove(self, session: UnreadableSession, force: bool) -> None:
         async with session.operation:

@@ -13,6 +13,7 @@ from amuxd.inotify import Inotify
 # A busy run is looked at once in so many seconds; a quiet one is not looked at.
 BEAT = 1.0
 _GREW_OR_ROTATED = inotify.MODIFY | inotify.MOVE_SELF
+_ONCE = inotify.ACCESS | inotify.MODIFY
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Watch:
         self._busy: set[str] = set()
         self._beat: asyncio.TimerHandle | None = None
         self._directories: dict[int, Callable[[str], None]] = {}
-        self._terminals: dict[int, Callable[[], None]] = {}
+        self._once: dict[int, Callable[[], None]] = {}
 
     def close(self) -> None:
         self._loop.remove_reader(self._inotify.fd)
@@ -76,11 +77,17 @@ class Watch:
     def terminal(self, path: Path, read: Callable[[], None]) -> int:
         """Calls once, when a program reads from the terminal what was typed there."""
         watch = self._inotify.add(path, inotify.ACCESS | inotify.ONESHOT)
-        self._terminals[watch] = read
+        self._once[watch] = read
         return watch
 
-    def forget_terminal(self, watch: int) -> None:
-        if self._terminals.pop(watch, None):
+    def file(self, path: Path, changed: Callable[[], None]) -> int:
+        """Calls once, when it is written or, if it is the kernel's, something else is to be read there."""
+        watch = self._inotify.add(path, inotify.MODIFY | inotify.ONESHOT)
+        self._once[watch] = changed
+        return watch
+
+    def forget_once(self, watch: int) -> None:
+        if self._once.pop(watch, None):
             self._inotify.remove(watch)
 
     def log(
@@ -135,8 +142,8 @@ class Watch:
         for event in self._inotify.read():
             if event.watch in self._directories:
                 self._directories[event.watch](event.name)
-            elif event.mask & inotify.ACCESS and (read := self._terminals.pop(event.watch, None)):
-                read()
+            elif event.mask & _ONCE and (happened := self._once.pop(event.watch, None)):
+                happened()
             elif event.mask & _GREW_OR_ROTATED and (key := self._armed.pop(event.watch, None)):
                 self._logs[key].watch = None
                 self._turn_busy(key)

@@ -268,7 +268,7 @@ class SessionObject:
         await self._runs.stop(self._entry, _grace(options))
 
     async def kill(self, signal: str) -> None:
-        self._terminals.kill(self._entry, signal)
+        await self._terminals.kill(self._entry, signal)
 
     async def restart(self) -> None:
         await self._runs.restart(self._entry)
@@ -372,7 +372,7 @@ class NotReadableObject:
         await self._unreadables.stop(self._session, usual if grace is None else grace)
 
     async def kill(self, signal: str) -> None:
-        self._unreadables.kill(self._session, signal)
+        await self._unreadables.kill(self._session, signal)
 
     async def remove(self, options: dict[str, Any]) -> None:
         await self._unreadables.remove(self._session, _force(options))

@@ -182,10 +182,14 @@ class Host(Protocol):
 
     async def ask_to_end(self, session: Session, home: Home, number: int, with_children: bool) -> None: ...
 
-    def foresee_kill(self, home: Home) -> None: ...
+    async def signal(self, home: Home, number: int, in_shell: bool) -> None:
+        """Its command: in a shell that stays open, what runs there. Raises OSError."""
 
     def memory_kills(self, server: Process) -> int:
         """How many of a session's processes the kernel has killed for memory so far."""
+
+    def memory_events(self, server: Process) -> Path | None:
+        """What is written when there are more; None where nothing tells of them."""
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         """Returns when no process is left."""

@@ -77,7 +77,7 @@ class Bare:
                 if marked or socket in process.cmdline():
                     found[process.pid] = process
                     found.update({child.pid: child for child in process.children(recursive=True)})
-            except (psutil.Error, OSError):
+            except (psutil.Error, FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
         found.pop(psutil.Process().pid, None)
         return [process for process in found.values() if _runs(process)]
@@ -106,6 +106,7 @@ def _ask(verb: Callable[[], None]) -> None:
 
 def _runs(process: psutil.Process) -> bool:
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
+        # The first thread of a process may have left the others to go on.
+        return bool(process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.Error:
         return False

@@ -13,6 +13,7 @@ _CONTROLLERS = {
     "cpu_weight": "cpu",
     "tasks_max": "pids",
 }
+_MEMORY_EVENTS = "memory.events"
 
 
 def asked_for(limits: Limits) -> list[str]:
@@ -27,8 +28,17 @@ def not_enforced(limits: Limits, server: Process) -> list[str]:
 
 def memory_kills(server: Process) -> int:
     """How many the kernel has killed there for want of memory."""
-    counts = (line.split() for line in _lines(server, "memory.events"))
+    counts = (line.split() for line in _lines(server, _MEMORY_EVENTS))
     return next((int(count) for name, count in counts if name == "oom_kill"), 0)
+
+
+def memory_events(server: Process) -> Path | None:
+    """The file that tells of them; None where nothing counts them."""
+    with contextlib.suppress(OSError):
+        cgroup = _cgroup(server)
+        if cgroup is not None and (cgroup / _MEMORY_EVENTS).exists():
+            return cgroup / _MEMORY_EVENTS
+    return None
 
 
 def is_frozen(server: Process) -> bool:
@@ -38,7 +48,12 @@ def is_frozen(server: Process) -> bool:
 
 def _lines(server: Process, name: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
-        membership = Path(f"/proc/{server.pid}/cgroup").read_text().splitlines()
-        cgroup = next((line[3:] for line in membership if line.startswith("0::")), "")
-        if "/amux-" in cgroup:
-            yield from Path(f"/sys/fs/cgroup{cgroup}/{name}").read_text().splitlines()
+        cgroup = _cgroup(server)
+        if cgroup is not None:
+            yield from (cgroup / name).read_text().splitlines()
+
+
+def _cgroup(server: Process) -> Path | None:
+    membership = Path(f"/proc/{server.pid}/cgroup").read_text().splitlines()
+    cgroup = next((line[3:] for line in membership if line.startswith("0::")), "")
+    return Path(f"/sys/fs/cgroup{cgroup}") if "/amux-" in cgroup else None

@@ -34,7 +34,7 @@ class Ends:
 
     def refusal(self, session: Session, run: int) -> End | None:
         """What the run itself wrote down of why it never began."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path = self._store.run_directory(session.id, run) / "not_started"
             # A power cut may have left nothing in it.
             if why := path.read_text(errors="replace").strip():
@@ -43,7 +43,7 @@ class Ends:
 
     def end_in_shell(self, session: Session, run: int) -> End | None:
         if session.shell:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 written = (self._store.run_directory(session.id, run) / EXIT_STATUS).read_bytes()
                 # A power cut may have left nothing in it, or a part.
                 if whole := _EXIT_STATUS.fullmatch(written):

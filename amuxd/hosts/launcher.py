@@ -180,12 +180,15 @@ def _home(pane: str) -> Home:
 
 
 def hold(command: Process | None, server: Process | None) -> Home | None:
-    """Both or none."""
-    command_fd = processes.open_process(command) if command else None
-    server_fd = processes.open_process(server) if server else None
-    if command and server and command_fd is not None and server_fd is not None:
-        return Home(command, server, command_fd, server_fd)
-    for fd in (command_fd, server_fd):
-        if fd is not None:
-            os.close(fd)
-    return None
+    """Both or none. Raises OSError."""
+    if command is None or server is None or (command_fd := processes.open_process(command)) is None:
+        return None
+    try:
+        server_fd = processes.open_process(server)
+    except BaseException:
+        os.close(command_fd)
+        raise
+    if server_fd is None:
+        os.close(command_fd)
+        return None
+    return Home(command, server, command_fd, server_fd)

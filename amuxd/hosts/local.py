@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 
 from amuxd import processes
-from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused
-from amuxd.hosts.cgroups import is_frozen, memory_kills
+from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused, Unknown
+from amuxd.hosts.cgroups import is_frozen, memory_events, memory_kills
 from amuxd.hosts.ends import STATUS_DEADLINE, Ends, for_memory
 from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.outputs import Outputs
+from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.surroundings import check, environment_of
 from amuxd.hosts.tmux import STATUS, Terminal, TmuxRefused, TmuxUnreachable, literal, program
 from amuxd.logs import give_back_reserved
@@ -33,6 +34,8 @@ FIRST_DEADLINE = 8.0
 # Of a file system, which may be on a network.
 CHECK_DEADLINE = 5.0
 
+# As shell.sh starts it.
+_RUNS_LINE = ["-i", "-c"]
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh"})
 
 
@@ -124,9 +127,10 @@ class LocalHost:
             if refusal := self._ends.refusal(session, state.run):
                 return Ended(refusal)
             return await self._ends.gone(session)
-        server_fd = processes.open_process(state.server)
-        home = Home(state.command, state.server, command_fd, -1 if server_fd is None else server_fd)
+        home = Home(state.command, state.server, command_fd, -1)
         try:
+            if (server_fd := processes.open_process(state.server)) is not None:
+                home.server_fd = server_fd
             finding = await self._look_into(home, session, state)
         except BaseException:
             home.close()
@@ -137,6 +141,8 @@ class LocalHost:
 
     async def _look_into(self, home: Home, session: Session, state: RunState) -> Finding:
         if processes.is_dying(home.command):
+            if not await readable_within(home.command_fd, STATUS_DEADLINE):
+                return Unknown("its command is being killed, and has not ended yet")
             # Nobody reaps it while its terminal stands.
             end = processes.end_of(home.command_fd, home.command) or End()
             if end.code == 127 and (refusal := self._ends.refusal(session, state.run)):
@@ -145,7 +151,7 @@ class LocalHost:
         if home.server_fd < 0:
             gone = await self._ends.gone(session)
             return gone if isinstance(gone, Ended) else Ended(End(terminal_died="while nobody watched"))
-        home.memory_kills = memory_kills(home.server)
+        home.memory_kills = max(state.memory_kills, memory_kills(home.server))
         home.not_enforced = self._enclosure.not_enforced(session.limits, home.server)
         await self._enclosure.watch(session.id)
         return Alive(home)
@@ -238,12 +244,22 @@ class LocalHost:
         for process in (server, *others):
             processes.go_on(process)
 
-    def foresee_kill(self, home: Home) -> None:
-        """What the kernel killed for memory until now is not what the next signal does."""
-        home.memory_kills = memory_kills(home.server)
+    async def signal(self, home: Home, number: int, in_shell: bool) -> None:
+        # What the kernel killed for memory until now is not what this does.
+        home.memory_kills = max(home.memory_kills, memory_kills(home.server))
+        group = processes.foreground_group(home.command) if in_shell else None
+        if group is None:
+            signal.pidfd_send_signal(home.command_fd, number)
+            return
+        if number != signal.SIGKILL and await asyncio.to_thread(_signal_front, group, number):
+            return
+        await asyncio.to_thread(_signal_children, home.command.pid, number)
 
     def memory_kills(self, server: Process) -> int:
         return memory_kills(server)
+
+    def memory_events(self, server: Process) -> Path | None:
+        return memory_events(server)
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._launcher.close_gate(session_id)
@@ -265,6 +281,30 @@ def _signal_children(pid: int, number: int) -> None:
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.send_signal(number)
+
+
+def _signal_front(group: int, number: int) -> bool:
+    """As Ctrl-C does, but not the shell itself that runs a line: its programs may handle what ends it."""
+    if processes.command_line(group)[1:3] == _RUNS_LINE:
+        run = [child for child in processes.children(group) if _group_of(child) == group]
+        for pid in run:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+                _signal_children(pid, number)
+        if run:
+            return True
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _is_interactive_shell(session: Session) -> bool:

@@ -81,6 +81,8 @@ class Outputs:
         except TimeoutError:
             why = f"the processes of its terminal, or its log, did not answer within {LOOK_DEADLINE:.0f} s"
             raise LoggerUnknown(why) from None
+        except OSError as error:
+            raise LoggerUnknown(f"the processes of its terminal cannot be seen: {error.strerror}") from error
 
     async def drain(self, session_id: str, run: int, server: Process | None) -> None:
         """What amuxd prints into the terminal comes after all that the command did: once it is in the log,
@@ -103,7 +105,7 @@ class Outputs:
             return
 
         def is_alive() -> bool:
-            return not processes.is_dying(command)
+            return processes.may_live(command)
 
         taker = self._logger_left(server, log)
         await self._until_whole(session_id, log, server, ending, taker, lambda: is_alive)
@@ -186,9 +188,9 @@ class Outputs:
                 return True
             if size != (size := size_of(log)):
                 patience = loop.time() + SILENCE
-            elif loop.time() > patience or server is None or processes.is_dying(server):
+            elif loop.time() > patience or server is None or not processes.may_live(server):
                 return True
-            elif taker is not None and processes.is_dying(taker):
+            elif taker is not None and not processes.may_live(taker):
                 # With the terminal it ends by itself, when all is taken down.
                 return await asyncio.to_thread(ending.has_come) or await self._is_over(session_id)
             elif pause >= SLOW and await self._is_over(session_id):

@@ -32,10 +32,9 @@ async def _readable(fd: int) -> None:
 
 async def readable_within(fd: int, deadline: float) -> bool:
     """Also where somebody closes it meanwhile; False of one that is closed already."""
-    try:
-        own = os.dup(fd)
-    except OSError:
+    if fd < 0:
         return False
+    own = os.dup(fd)
     try:
         async with asyncio.timeout(deadline):
             await _readable(own)

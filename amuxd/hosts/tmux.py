@@ -1,6 +1,7 @@
 """One tmux server a session: its configuration, its command lines, and calls that cannot hang amuxd."""
 
 import asyncio
+import contextlib
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import psutil
+from libtmux import Server
 
 from amuxd.signal_names import signal_name
 from amuxd.threads import alone
@@ -315,6 +317,9 @@ async def run(argv: Sequence[str], *, text: str | None = None, deadline: float =
         )
     except OSError as error:
         raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+    except RuntimeError as error:
+        # There is no thread to wait for its end in, and it may have done something before it was killed.
+        raise TmuxUnanswered(f"tmux could not be run: {error}") from error
     process = Process(transport, protocol, loop)
     try:
         out, err = await asyncio.wait_for(
@@ -364,23 +369,21 @@ async def _through_libtmux(socket: Path, arguments: Sequence[str]) -> list[str]:
             except asyncio.CancelledError:
                 # libtmux has no time limit of its own: its thread ends with its client or, where a server
                 # that hangs keeps the client's pipes open, with that. Until then nobody else has the turn.
-                await alone(partial(_kill_clients, socket))
+                with contextlib.suppress(RuntimeError):
+                    await alone(partial(_kill_clients, socket))
                 raise
     except TimeoutError:
         raise silence(_silence(DEADLINE)) from None
-    except OSError as error:
-        raise TmuxUnreachable(f"tmux could not be run: {error.strerror}") from error
+    except (TmuxUnreachable, TmuxRefused):
+        raise
+    except Exception as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise TmuxUnreachable(f"tmux could not be run: {why or type(error).__name__}") from error
 
 
 async def _asked(socket: Path, arguments: Sequence[str]) -> list[str]:
     def ask() -> tuple[int, list[str], list[str]]:
-        from libtmux import Server
-        from libtmux.exc import LibTmuxException
-
-        try:
-            answer = Server(socket_path=str(socket)).cmd(*arguments)
-        except LibTmuxException as error:
-            raise TmuxUnreachable(f"tmux could not be run: {error or type(error).__name__}") from error
+        answer = Server(socket_path=str(socket)).cmd(*arguments)
         return answer.returncode, list(answer.stdout), list(answer.stderr)
 
     code, out, err = await alone(ask)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from amuxd import files, paths, processes
-from amuxd.records import Allowed, NotReadable, Place, Process, RunState, Workspace, is_of_boot, to_text
+from amuxd.records import Allowed, NotReadable, Place, RunState, Workspace, is_of_boot, to_text
 from amuxd.store import Store
 from amuxd.supervisor import now
 from amuxd.workspaces import slots
@@ -158,7 +158,7 @@ class Ledger:
 
     def _facts(self) -> slots.Facts:
         # Each session is read once for a decision.
-        return slots.Facts(cache(self._state_of), _exists, self._boot_id, self._is_taking)
+        return slots.Facts(cache(self._state_of), processes.may_live, self._boot_id, self._is_taking)
 
     def _state_of(self, session_id: str) -> RunState | None:
         path = self._store.directory(session_id) / "state.json"
@@ -173,7 +173,7 @@ class Ledger:
     def _is_taking(self, place: Place) -> bool:
         if place.taker == self._me:
             return (place.session_id, place.run) in self._taking
-        return _exists(place.taker)
+        return processes.may_live(place.taker)
 
     def is_allowed(self, repository: str, command: str) -> bool:
         return command in self._allowed_commands.get(repository, [])
@@ -222,7 +222,3 @@ def _unquoted(value: str) -> object:
         return json.loads(value)
     except ValueError:
         return None
-
-
-def _exists(process: Process) -> bool:
-    return not processes.is_dying(process)

@@ -10,7 +10,7 @@ from typing import Any
 
 from amuxd import processes
 from amuxd.errors import Internal
-from amuxd.hosts import Alive, Ended
+from amuxd.hosts import Alive, Ended, Unknown
 from amuxd.records import Workspace, end_of_parked
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -259,6 +259,8 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
                     runs.homes.take(entry, home)
                 case Ended(end=told):
                     end = told
+                case Unknown(why=why):
+                    raise Internal(why)
     except Exception as error:
         logger.exception("%s could not be looked at", entry.session.name)
         # And is looked at again.

@@ -179,7 +179,7 @@ class Remover:
         if entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain):
             return True
         shell = entry.state.command
-        return entry.shell_open and shell is not None and bool(processes.children(shell.pid))
+        return entry.shell_open and shell is not None and processes.may_have_children(shell)
 
     def _can_be_ended(self, entry: Entry) -> bool:
         return entry.state.state in _CAN_BE_ENDED or entry.shell_open

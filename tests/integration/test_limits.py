@@ -115,6 +115,11 @@ def test_killed_for_memory_as_the_kernel_counts_it(tmp_path: Path, monkeypatch: 
         told = asyncio.run(host.end_of(record, 1, home))
         assert told.describe() == "out of memory (limit 4G)"
         assert (told.signal, told.out_of_memory) == ("SIGKILL", True)
+        # As it was when amuxd could read nothing of it.
+        (cgroup / "memory.events").unlink()
+        asyncio.run(host.signal(home, 0, False))
+        assert home.memory_kills == before
+        (cgroup / "memory.events").write_text("oom 2\noom_kill 2\n")
         home.close()
         # The same for an amuxd that was away when it happened, and knows what was counted before.
         standing = RunState("abc", State.SUSPENDED, 1, 1, 1, "", "", command=command, server=living)

@@ -1,6 +1,7 @@
 """Sessions in the user's shell, which stays open when the command in it has ended."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_a_signal_in_a_shell_is_a_code_as_the_shell_tells_it(amux: Amux) -> None
 def test_a_shell_that_is_killed_ends_the_session_by_its_own_end(amux: Amux) -> None:
     session = in_shell(amux, "echo ready; sleep 1000")
     shown_by(session, "ready")
-    session.call("Kill", "s", "SIGKILL")
+    amux.machine.kill(session.get("Pid"), signal.SIGKILL)
     session.wait_state("failed")
     assert session.get("ExitSignal") == "SIGKILL"
     assert session.get("Reason") == "killed by SIGKILL"

@@ -102,8 +102,15 @@ class StandinHost:
         self._maybe_fail("ask_to_end")
         os.kill(home.command.pid, number)
 
+    async def signal(self, home: Home, number: int, in_shell: bool) -> None:
+        self._maybe_fail("signal")
+        os.kill(home.command.pid, number)
+
     def memory_kills(self, server: Process) -> int:
         return 0
+
+    def memory_events(self, server: Process) -> Path | None:
+        return None
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._maybe_fail("tear_down")

@@ -3,16 +3,19 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from standin_host import World, in_world
 
+from amuxd import homes, supervisor
+from amuxd.aftermath import Aftermath
 from amuxd.cleaning import clean
 from amuxd.config import Settings
 from amuxd.errors import Internal
-from amuxd.hosts import Alive, Finding, Home, StopRefused
+from amuxd.hosts import Alive, Finding, Home, StopRefused, Unknown
 from amuxd.hosts.local import LocalHost
 from amuxd.reconcile import sweep
 from amuxd.records import Certificate
@@ -177,8 +180,9 @@ def test_an_orphan_that_could_not_be_ended_is_certified_when_it_ends(tmp_path: P
     asyncio.run(in_world(tmp_path, story))
 
 
+@pytest.mark.parametrize("raises", [True, False])
 def test_an_orphan_that_cannot_be_looked_at_is_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raises: bool
 ) -> None:
     async def story(world: World) -> None:
         entry = await world.create(None, "sleep", "1000")
@@ -190,7 +194,9 @@ def test_an_orphan_that_cannot_be_looked_at_is_looked_at_again(
 
         # As the next amuxd, in which the one before this left it.
         async def refuse(*_: object) -> Finding:
-            raise OSError(24, "Too many open files")
+            if raises:
+                raise OSError(24, "Too many open files")
+            return Unknown("Too many open files")
 
         async def found(*_: object) -> Finding:
             pid = home.command.pid
@@ -209,18 +215,147 @@ def test_an_orphan_that_cannot_be_looked_at_is_looked_at_again(
     asyncio.run(in_world(tmp_path, story))
 
 
-@pytest.mark.parametrize("step", ["drain", "show_end"])
-def test_a_step_of_settling_that_fails_costs_none_of_the_others(tmp_path: Path, step: str) -> None:
-    async def story(world: World) -> None:
-        async def fail(*_: Any) -> None:
-            raise ProcessLookupError(3, "No such process")
+def fails(
+    monkeypatch: pytest.MonkeyPatch, place: object, step: str, times: int = 1, is_async: bool = True
+) -> list[str]:
+    """As it does where another session has made as many processes as there may be; which ones did."""
+    real, failed = getattr(place, step), list[str]()
 
-        setattr(world.host, step, fail)
-        world.host.clients = 1
+    def fail(*given: Any, **named: Any) -> Any:
+        if len(failed) < times:
+            failed.append(step)
+            raise RuntimeError("can't start new thread")
+        return real(*given, **named)
+
+    async def fail_later(*given: Any, **named: Any) -> Any:
+        return await fail(*given, **named)
+
+    monkeypatch.setattr(place, step, fail_later if is_async else fail)
+    return failed
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (supervisor, homes):
+        monkeypatch.setattr(module, "RETRY_PAUSE", 0.01)
+    follow = Aftermath.follow
+    monkeypatch.setattr(follow, "__defaults__", (0.01,))
+
+
+FOR_EVER = 1000
+
+
+@pytest.mark.parametrize("step", ["drain", "attached", "show_end", "look_what_was_said", "_keep_activity"])
+@pytest.mark.parametrize("clients", [0, 1])
+def test_a_step_of_settling_that_fails_costs_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, clients: int
+) -> None:
+    async def story(world: World) -> None:
+        runs_homes, aftermath = world.runs.homes, world.runs.aftermath
+        place = next(place for place in (runs_homes, aftermath, world.host) if step in dir(type(place)))
+        if step == "drain":
+            place = world.host
+        failed = fails(monkeypatch, place, step, FOR_EVER)
+        torn_down: list[str] = []
+
+        async def tear_down(session_id: str, at_once: bool = False) -> None:
+            torn_down.append(session_id)
+
+        monkeypatch.setattr(world.host, "tear_down", tear_down)
+        world.host.clients = clients
+        entry = await world.create(None, "sh", "-c", "echo last words")
+        await world.runs.start(entry)
+        certificate = await certified(world, entry)
+        assert (certificate.end.code, certificate.last_lines) == (0, ["last words"])
+        await world.runs.aftermath.settled(entry)
+        is_looked_at = clients == 1 and step != "attached"
+        assert entry.keeps_terminal is is_looked_at
+        assert torn_down == ([] if is_looked_at else [entry.id])
+        assert bool(failed) is (step != "show_end" or is_looked_at)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    ("place", "step"),
+    [
+        ("host", "end_of"),
+        ("store", "change"),
+        ("store", "certify"),
+        ("supervisor", "last_lines"),
+        ("shells", "keep"),
+        ("watch", "last_look"),
+    ],
+)
+def test_what_cannot_be_done_without_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, step: str
+) -> None:
+    async def story(world: World) -> None:
+        places = {
+            "host": world.host,
+            "store": world.store,
+            "supervisor": world.supervisor,
+            "shells": world.runs.homes.shells,
+            "watch": world.watch,
+        }
+        entry = await world.create(None, "sh", "-c", "echo last words; read word")
+        await world.runs.start(entry)
+        times = FOR_EVER if step == "last_look" else 1
+        failed = fails(monkeypatch, places[place], step, times, is_async=step in {"end_of", "last_lines"})
+        process = world.host.processes[0]
+        assert process.stdin
+        process.stdin.close()
+        certificate = await certified(world, entry)
+        assert failed
+        assert (certificate.end.code, certificate.last_lines) == (1, ["last words"])
+        assert entry.state.state is State.FAILED
+        assert not entry.unwritten
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("what", ["next run", "removed"])
+def test_what_is_over_is_not_told_again(tmp_path: Path, what: str) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "true")
+        world.runs.aftermath.follow(entry, fail)
+        assert entry.settling
+        await entry.settling
+        if what == "removed":
+            world.supervisor.registry.discard(entry)
+        else:
+            entry.state = replace(entry.state, run=2)
+        again = [task for task in world.supervisor._tasks if "_follow_later" in str(task.get_coro())]
+        await asyncio.gather(*again)
+        assert tried == [1]
+
+    tried: list[int] = []
+
+    async def fail() -> None:
+        tried.append(1)
+        raise RuntimeError("can't start new thread")
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_what_could_not_be_ended_now_is_ended_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        torn_down: list[str] = []
+
+        async def tear_down(session_id: str, at_once: bool = False) -> None:
+            torn_down.append(session_id)
+
+        monkeypatch.setattr(world.host, "tear_down", tear_down)
+        monkeypatch.setattr(world.host, "has_terminal", lambda _: not torn_down)
+        failed = fails(monkeypatch, world.host, "tear_down", 2)
         entry = await world.create(None, "true")
         await world.runs.start(entry)
-        assert (await certified(world, entry)).end.code == 0
-        assert entry.keeps_terminal
+        await certified(world, entry)
+        await world.until(lambda: torn_down)
+        assert len(failed) == 2
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -1,6 +1,7 @@
 """Who takes down the output: what is in the way of that is told once, and tried again without haste."""
 
 import asyncio
+import errno
 import logging
 import os
 import time
@@ -57,7 +58,9 @@ def test_one_that_cannot_be_watched_is_tried_again_without_haste(
     def refused(process: Process) -> int | None:
         nonlocal refusals
         refusals -= 1
-        return open_process(process) if refusals < 0 else None
+        if refusals >= 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_process(process)
 
     async def story(world: World) -> None:
         watched = asyncio.Event()
@@ -81,4 +84,4 @@ def test_one_that_cannot_be_watched_is_tried_again_without_haste(
     with caplog.at_level(logging.WARNING):
         asyncio.run(in_world(tmp_path, story))
     [told] = warnings(caplog)
-    assert "cannot be watched now" in told
+    assert "cannot be watched now: [Errno 24] Too many open files" in told

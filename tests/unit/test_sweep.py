@@ -23,6 +23,13 @@ def test_the_end_in_a_shell_whose_directory_could_not_be_watched(
         await world.runs.start(entry)
         await reconcile.sweep(world.runs)
         assert entry.state.state is State.RUNNING
+
+        def cannot_read(*_: object) -> End | None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(world.host, "end_in_shell", cannot_read)
+        await reconcile.sweep(world.runs)
+        assert entry.state.state is State.RUNNING
         monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=3))
         await reconcile.sweep(world.runs)
         await world.until(lambda: entry.state.state is State.FAILED)
