@@ -21,7 +21,7 @@ from bench.table import Floor, Row, within
 
 QUIET, PRINTING = 80, 20
 ENDS = 2 * QUIET
-ENDS_WITHOUT_WEIGHTS = 40
+ENDS_WITHOUT_WEIGHTS = 8
 WARM_UP = 3.0
 REST = 0.2
 DEADLINE = 30.0

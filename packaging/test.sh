@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/lib.sh
 
-workers=${AMUX_TEST_WORKERS:-2}
+workers=${AMUX_TEST_WORKERS:-3}
 failures=() untested=()
 not_tested() {
     untested+=("$1")
