@@ -42,7 +42,8 @@ def _creation(amux: Amux) -> list[Row]:
     run, create = "amux run → running, a whole process", "CreateSession → running, a call"
     systemd_run, call = "systemd-run of tmux, a whole process", "StartTransientUnit of tmux, a call"
     return [
-        against(f"{run}: p50", Floor(systemd_run, p50(unit)), p50(whole), MOST_TIMES),
+        # Python alone takes longer to start than systemd-run takes to end.
+        against(f"{run}: p50", Floor(systemd_run, p50(unit)), p50(whole)),
         against(f"{run}: p99", Floor(systemd_run, p99(unit)), p99(whole)),
         against(f"{create}: p50", Floor(call, p50(called)), p50(product)),
         against(f"{create}: p99", Floor(call, p99(called)), p99(product)),
