@@ -182,6 +182,7 @@ class AtWork:
     def stash(self, index: int) -> None:
         if workspace := self.pick(index):
             self.shows_all(workspace)
+            self.write_in(workspace, "file0")
             before = git(self.repo, "stash", "list")
             git(workspace.directory, "stash", check=False)
             if git(self.repo, "stash", "list") != before:

@@ -18,7 +18,8 @@ from amuxd.workspaces import worktrees
 from amuxd.workspaces.making import Asked
 
 # What amuxd does is over after fewer.
-MOMENTS = st.integers(1, 45)
+LATEST = 45
+MOMENTS = st.integers(1, LATEST)
 ENOUGH = 3
 
 
@@ -363,6 +364,13 @@ def test_each_kind_of_work_keeps_it_also_alone(tmp_path: Path, kind: str) -> Non
         live(next(places), [([finished, step], removed)])
 
     seed(0)(settings(max_examples=100, database=None)(given(alone(AtWork, kind))(one)))()
+
+
+@pytest.mark.parametrize("work", ["a file", "a commit"])
+def test_work_that_comes_at_any_moment_of_a_removal(tmp_path: Path, work: str) -> None:
+    for at in range(1, LATEST + 1):
+        meets = ("removal_is_met", {"index": 0, "at": at, "work": work, "dies": False})
+        live(tmp_path / str(at), [([], meets)])
 
 
 @pytest.mark.nightly
