@@ -187,18 +187,18 @@ class Aftermath:
         # Before anything is done: a shell of which that is not known must not be ended with what is left.
         keeps_shell = homes.shells.keep(entry)
         if not keeps_shell:
-            await _tried(entry, homes.drain(entry))
-        await _tried(entry, homes.look_what_was_said(entry))
-        await _tried(entry, homes.count_attached(entry))
+            await tried(entry, homes.drain(entry))
+        await tried(entry, homes.look_what_was_said(entry))
+        await tried(entry, homes.count_attached(entry))
         entry.keeps_terminal = entry.attached > 0 or entry.shell_open
         homes.leave(entry)
-        await _tried(entry, self._keep_activity(entry))
+        await tried(entry, self._keep_activity(entry))
         if keeps_shell:
-            await _tried(entry, homes.drain_command(entry))
+            await tried(entry, homes.drain_command(entry))
         if not entry.keeps_terminal:
             await homes.tear_down(entry)
         elif not entry.shell_open:
-            await _tried(entry, self._show_end(entry))
+            await tried(entry, self._show_end(entry))
         await self._supervisor.certify(entry)
         self._supervisor.changed(entry, "Pid", "Attached", "SessionAlive", "HostAlive")
 
@@ -207,8 +207,8 @@ class Aftermath:
         async with entry.operation:
             # It may have been begun again meanwhile, in the same terminal.
             if entry.keeps_terminal and not entry.shell_open and entry.state.state in ENDED:
-                await _tried(entry, self._homes.drain(entry))
-                await _tried(entry, self._show_end(entry))
+                await tried(entry, self._homes.drain(entry))
+                await tried(entry, self._show_end(entry))
 
     async def _show_end(self, entry: Entry) -> None:
         shown = f"Process {entry.state.reason}. Click or press R to restart."
@@ -226,7 +226,7 @@ def _is_being_ended(entry: Entry) -> bool:
     return entry.state.state in _BEING_ENDED or entry.state.parked
 
 
-async def _tried(entry: Entry, step: Awaitable[None]) -> None:
+async def tried(entry: Entry, step: Awaitable[None]) -> None:
     """Not all of it is done a second time: one step that fails must not cost it the others."""
     try:
         await step

@@ -54,7 +54,7 @@ class Homes:
         self.leave(entry)
         entry.home = home
         entry.ended.clear()
-        entry.ended_at = 0
+        entry.ended_at = entry.asked_to_end_at = 0
         entry.looked_in_vain, entry.why_in_vain = False, ""
         self._watch.process(home.command_fd, partial(self.aftermath.command_ended, entry, home))
         self._watch.process(home.server_fd, partial(self.aftermath.terminal_ended, entry, home))

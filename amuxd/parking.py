@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amuxd import states
+from amuxd.aftermath import tried
 from amuxd.attention import Kind, as_changes
 from amuxd.errors import AmuxError, Internal, InvalidTransition, LaunchFailed, NotResumable, StillAlive
 from amuxd.hosts import Alive, LaunchRefused, Unknown
@@ -90,17 +91,18 @@ class Parking:
             trace = None if isinstance(error, StillAlive) else error
             logger.error("%s could not be parked: %s", entry.session.name, error, exc_info=trace)
             with contextlib.suppress(Internal):
-                await self._runs.tell(entry, partial(self._take_back, entry))
+                await self._runs.tell(entry, partial(self._take_back, entry, isinstance(error, StillAlive)))
             if not entry.parked or entry.home is not None:
                 raise Internal(f"{entry.session.name} could not be parked: {error}") from error
         else:
             self._leave(entry)
         logger.info("%s: parked", entry.session.name, extra={"AMUX_SESSION": entry.id})
 
-    async def _take_back(self, entry: Entry) -> None:
+    async def _take_back(self, entry: Entry, was_asked: bool) -> None:
         """Unless it has ended after all. In turn with who tells of that: one of the two does."""
-        # By itself it is tried again after as long a time.
-        entry.used_at = now()
+        # By itself it is tried again after as long a time, and may end of what it was asked until then.
+        entry.tried_at = now()
+        entry.asked_to_end_at = entry.tried_at if was_asked else 0
         home, surely = entry.home, self._runs.supervisor.amend_surely
         if home is None or await surely(entry, lambda: not entry.ended.is_set(), *_PROPERTIES, **NOT_PARKED):
             return
@@ -122,7 +124,7 @@ class Parking:
         self._runs.supervisor.changed(entry, *_PROPERTIES)
 
     async def stay(self, entry: Entry) -> None:
-        """It ended by itself and with success, and its profile has the session stay."""
+        """It ended with success, and its profile has the session stay, or late of what parking asked it."""
         async with entry.operation:
             # What cannot be written now is told later.
             with contextlib.suppress(Internal):
@@ -132,14 +134,16 @@ class Parking:
         def ended_in_its_run() -> bool:
             return entry.state.state is State.RUNNING and entry.session_alive is Liveness.DEAD
 
-        known = {
-            "parked": True,
-            "parked_at": now(),
-            "parked_end": End(code=0),
-            "parked_end_at": entry.ended_at,
-        }
-        if await self._runs.supervisor.amend_surely(entry, ended_in_its_run, *_PROPERTIES, **known):
-            await self._runs.homes.drain(entry)
+        def is_left_of_it() -> bool:
+            return entry.parked and (entry.home is None or entry.ended.is_set())
+
+        end, home = End(code=0), entry.home
+        if home is not None:
+            end = await self._runs.host.end_of(entry.session, entry.state.run, home)
+        known = {"parked": True, "parked_at": now(), "parked_end": end, "parked_end_at": entry.ended_at}
+        surely = self._runs.supervisor.amend_surely
+        if await surely(entry, ended_in_its_run, *_PROPERTIES, **known) or is_left_of_it():
+            await tried(entry, self._runs.homes.drain(entry))
             await self._runs.homes.tear_down(entry)
             self._leave(entry)
 
@@ -257,7 +261,7 @@ class Parking:
         if entry.unwritten or entry.attached or entry.in_hand or entry.state.attention not in _IDLE:
             return None
         state = entry.state
-        last = max(entry.activity_at, entry.used_at, state.started_at, state.attention_at)
+        last = max(entry.activity_at, entry.used_at, entry.tried_at, state.started_at, state.attention_at)
         return max(last + int(agent.park_after * 1e6), entry.expected_until)
 
     def _look(self) -> None:
@@ -284,7 +288,7 @@ class Parking:
             except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
                 # What is not known is no reason; it is looked at again after as long a time.
                 logger.warning("%s is not parked: %s", entry.session.name, error)
-                entry.used_at = now()
+                entry.tried_at = now()
             self._consider(entry)
 
 

@@ -21,6 +21,8 @@ _LETTERS = string.ascii_lowercase
 _ID_LENGTH = 6
 # Less of an id may be a slip of the finger, or a name that is no more.
 LEAST_OF_AN_ID = 3
+# How long what was asked to end may take for it, in microseconds.
+LEAVING = 5 * 60_000_000
 _NOT_YET = {State.CREATED, State.STARTING}
 _STATE = attrgetter("state.state")
 
@@ -58,6 +60,8 @@ class Entry:
     activity_hash: int = 0
     checked_at: int = 0
     used_at: int = 0
+    # When it was last tried to be parked in vain.
+    tried_at: int = 0
     # How many do something with it just now, and until when somebody may come who has asked for its terminal.
     in_hand: int = 0
     expected_until: int = 0
@@ -65,6 +69,10 @@ class Entry:
     # It was to come back by itself, and that has been decided against.
     stays_down: bool = False
     settling: asyncio.Task[None] | None = None
+    # Tells what has happened to it, while whoever began that waits no more.
+    telling: asyncio.Task[None] | None = None
+    # When it was asked to end for being idle, and did not in time.
+    asked_to_end_at: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
     # What has happened already and is tried to be written, for each who tries.
@@ -96,9 +104,16 @@ class Entry:
             stays_after_success=self.agent is not None
             and self.agent.on_exit is OnExit.STAY
             and not self.why_not_resumable,
+            is_leaving=self._is_leaving,
             workspace_exists=self._has_place,
             resumable=not (self.why_not_resumable or self.lost),
         )
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Unless somebody has come for it since."""
+        asked = self.asked_to_end_at
+        return bool(asked) and self.used_at <= asked and 0 <= self.ended_at - asked < LEAVING
 
     @property
     def how_ended(self) -> str:

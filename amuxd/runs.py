@@ -5,24 +5,25 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from amuxd import conversations, processes, states
-from amuxd.aftermath import Work
+from amuxd.aftermath import tried
 from amuxd.boots import Boots
 from amuxd.config import Settings
-from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, NoSuchSession, StillAlive
+from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, StillAlive
 from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
+from amuxd.operations import Operations
 from amuxd.parking import NOT_PARKED, Parking
 from amuxd.parting import Parting
 from amuxd.possible import not_resumable, refusal
 from amuxd.records import Ground, Process, Workspace, end_of_parked
 from amuxd.registry import Entry, Waking
-from amuxd.states import ENDED, LIVE, End, Liveness, State
+from amuxd.states import ENDED, LIVE, End, State
 from amuxd.store import StoreError
 from amuxd.supervisor import AMUXD, KERNEL, USER, Supervisor, now
 from amuxd.watch import Watch
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # How long a killed process may take to go.
 KILLED = 10.0
+# How often, and after how long again, it is asked how what was stopped has ended.
+ASKED, ASKED_AGAIN = 3, 1.0
 # How long the files of all agents, and of how many at once, are looked at before amuxd goes: it has half a
 # minute, and what is suspended is to be written down in it.
 ALL_LOOKED_AT = 10.0
@@ -72,33 +75,9 @@ class Runs:
         self.parking = Parking(self)
         self.homes = Homes(supervisor, host, watch, self.parking.stay)
         self.aftermath = self.homes.aftermath
+        operations = Operations(supervisor, self.aftermath, self._way_without_disk)
+        self.operation, self.tell = operations.operation, operations.tell
         self.configure(settings)
-
-    @contextlib.asynccontextmanager
-    async def operation(self, entry: Entry) -> AsyncIterator[None]:
-        """One at a time; what waited while the session was removed finds none."""
-        async with entry.operation:
-            if self.supervisor.registry.get(entry.id) is not entry:
-                raise NoSuchSession(f"{entry.session.name} was removed")
-            if entry.unwritten:
-                way = "" if entry.session_alive is Liveness.DEAD else self._way_without_disk(entry)
-                raise Busy(f"{entry.session.name}: {entry.why_unwritten}{way}")
-            yield
-
-    async def tell(self, entry: Entry, telling: Work) -> None:
-        """What has happened, by whoever holds the operation, and not for as long as a disk is full.
-
-        Raises Internal then, and it is told later: until then nobody else is let do anything.
-        """
-        settling = self.aftermath.follow(entry, telling)
-        refused = asyncio.ensure_future(entry.refused.wait())
-        try:
-            await asyncio.wait({settling, refused}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            refused.cancel()
-        if not settling.done():
-            raise Internal(f"{entry.session.name}: {entry.why_unwritten}")
-        await settling
 
     async def start(self, entry: Entry) -> None:
         await self.supervisor.to_the_end(self._start(entry))
@@ -348,7 +327,7 @@ class Runs:
         if not await _happens(entry.ended, grace):
             return None
         # The terminal may be the only one who knows how, and it goes next.
-        return await self.host.end_of(entry.session, entry.state.run, home)
+        return await self._asked_again(entry, partial(self.host.end_of, entry.session, entry.state.run, home))
 
     async def _end_the_rest(self, entry: Entry, end: End | None) -> End:
         home = entry.home
@@ -357,8 +336,8 @@ class Runs:
             return End()
         if end is not None:
             # Some write what was said only as they end.
-            await self.homes.look_what_was_said(entry)
-            await self.homes.drain(entry)
+            await tried(entry, self.homes.look_what_was_said(entry))
+            await tried(entry, self.homes.drain(entry))
             await self.host.tear_down(entry.id)
             return end
         # By itself and first: it may have left its unit, and the end of its terminal would be another signal.
@@ -367,7 +346,21 @@ class Runs:
         await self.host.tear_down(entry.id, at_once=True)
         if not await _happens(entry.ended, KILLED):
             raise Internal(f"process {home.command.pid} does not end, though it was killed")
-        return processes.end_of(home.command_fd, home.command) or End()
+
+        async def end_of() -> End:
+            return processes.end_of(home.command_fd, home.command) or End()
+
+        return await self._asked_again(entry, end_of)
+
+    async def _asked_again(self, entry: Entry, how: Callable[[], Awaitable[End]]) -> End:
+        """It is over, and that it cannot be asked how, for want of descriptors say, does not undo that."""
+        for _ in range(ASKED):
+            try:
+                return await how()
+            except OSError as error:
+                logger.warning("how %s ended cannot be asked now: %s", entry.session.name, error)
+                await asyncio.sleep(ASKED_AGAIN)
+        return End()
 
     async def archive(self, entry: Entry) -> None:
         await self.supervisor.to_the_end(self._archive(entry))

@@ -113,6 +113,8 @@ class Situation:
     state: State
     run: int
     stays_after_success: bool = False
+    # It was asked to end for being idle, and takes its time for it.
+    is_leaving: bool = False
     workspace_exists: bool = True
     resumable: bool = False
 
@@ -295,6 +297,8 @@ def _ended(situation: Situation, end: End) -> tuple[State, str] | None:
             return _S.RUNNING, "the command ran before amuxd looked again"
         case State.STOPPING:
             return _S.STOPPED, f"stopped; {end.describe()}" if end.known else "stopped"
+        case State.RUNNING if situation.is_leaving:
+            return None
         case State.RUNNING | State.SUSPENDED as state:
             if end.success:
                 if situation.stays_after_success:

@@ -36,7 +36,7 @@ RETRY_PAUSE = 5.0
 LONGEST_PAUSE = 60.0
 LONGEST_REASON = 1024
 _CHANGED = "it has changed"
-_UNWRITTEN = ("Unwritten", "Pid", "SessionAlive", "HostAlive")
+UNWRITTEN = ("Unwritten", "Pid", "SessionAlive", "HostAlive")
 
 # One that amuxd only looks away from may still wait when it looks again.
 _MAY_WAIT = {State.RUNNING, State.SUSPENDED}
@@ -393,14 +393,14 @@ class Supervisor:
                     if entry.unwritten.get(key) != told:
                         entry.unwritten[key] = told
                         entry.refused.set()
-                        self.changed(entry, *_UNWRITTEN)
+                        self.changed(entry, *UNWRITTEN)
                     await asyncio.sleep(RETRY_PAUSE)
         finally:
             entry.unwritten.pop(key, None)
             if not entry.unwritten:
                 entry.refused.clear()
             if told:
-                self.changed(entry, *_UNWRITTEN)
+                self.changed(entry, *UNWRITTEN)
 
     def changed(self, entry: Entry, *properties: str) -> None:
         for listener in self._listeners:

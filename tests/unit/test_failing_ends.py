@@ -1,6 +1,8 @@
 """An end that something fails at is certified all the same, and its home left."""
 
 import asyncio
+import errno
+import itertools
 import os
 import signal
 from dataclasses import replace
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
-from amuxd import homes, supervisor
+from amuxd import homes, runs, supervisor
 from amuxd.aftermath import Aftermath
 from amuxd.cleaning import clean
 from amuxd.config import Settings
@@ -21,7 +23,7 @@ from amuxd.reconcile import sweep
 from amuxd.records import Certificate
 from amuxd.registry import Entry
 from amuxd.retention import Retention
-from amuxd.states import Liveness, State
+from amuxd.states import End, Liveness, State
 from amuxd.store import StoreError
 from amuxd.workspaces.orphans import orphan
 
@@ -55,6 +57,32 @@ def test_a_stop_that_leaves_something_behind(tmp_path: Path, command: list[str])
         world.host.failing.clear()
         await world.runs.restart(entry)
         assert entry.session_alive is Liveness.ALIVE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_what_was_stopped_is_so_though_nobody_can_ask_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(runs, "ASKED_AGAIN", 0)
+
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        end_of, asked = world.host.end_of, itertools.count(1)
+
+        async def refused(*arguments: Any) -> End:
+            if next(asked) <= times:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return await end_of(*arguments)
+
+        world.host.end_of = refused  # type: ignore[method-assign]
+        await world.runs.stop(entry, 5)
+        assert entry.state.state is State.STOPPED
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        assert entry.certificate
+        assert entry.certificate.end.signal == ("SIGTERM" if times == 1 else None)
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
-from amuxd import attention, terminals
+from amuxd import attention, registry, terminals
 from amuxd import supervisor as supervising
 from amuxd.agents import Agent, OnExit
 from amuxd.cleaning import clean
@@ -23,7 +24,7 @@ from amuxd.reconcile import reconcile, sweep
 from amuxd.records import RunState, Session
 from amuxd.registry import Entry, Waking
 from amuxd.retention import Retention
-from amuxd.states import State, StopRequested
+from amuxd.states import End, State, StopRequested
 from amuxd.store import Known
 from amuxd.supervisor import now
 
@@ -280,6 +281,52 @@ def test_an_idle_one_that_does_not_end_goes_on(tmp_path: Path, left: bool) -> No
         assert all(later - earlier >= SOON_IDLE * 1e6 for earlier, later in pairwise(asked))
         await world.runs.parking.park(entry)
         assert entry.parked
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+SLOW = ("sh", "-c", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.6; done")
+
+
+@pytest.mark.parametrize("since", ["nothing", "somebody came", "a long time"])
+def test_an_idle_one_that_ends_later_than_it_may_is_parked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    async def story(world: World) -> None:
+        world.runs.configure(Settings(stop_grace=0.05))
+        agent = Agent("slow", SLOW, resume=SLOW, park_after=SOON_IDLE)
+        entry = await world.start(agent)
+        await world.until(lambda: entry.activity_at)
+        # Once is enough.
+        await world.until(lambda: entry.asked_to_end_at)
+        entry.agent = replace(agent, park_after=None)
+        if since == "somebody came":
+            with world.runs.parking.put_off(entry):
+                pass
+        elif since == "a long time":
+            monkeypatch.setattr(registry, "LEAVING", 0)
+        await entry.ended.wait()
+        if since == "nothing":
+            await world.until(lambda: entry.parked and entry.home is None)
+            assert (entry.state.state, entry.state.parked_end) == (State.RUNNING, End(code=3))
+            await world.runs.parking.bring_back(entry)
+            assert entry.asked_to_end_at == 0
+        else:
+            await world.until(lambda: entry.state.state is State.FAILED)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_stays_leaves_its_terminal_whatever_fails(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(STAYING)
+
+        async def fail(_: Entry) -> None:
+            raise RuntimeError("can't start new thread")
+
+        world.runs.homes.drain = fail  # type: ignore[method-assign]
+        world.host.processes[0].communicate()
+        await world.until(lambda: entry.parked and entry.home is None)
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
+from amuxd import operations
 from amuxd import supervisor as supervising
-from amuxd.agents import Agent
-from amuxd.errors import Busy, Internal
+from amuxd.agents import Agent, OnExit
+from amuxd.errors import Busy, Internal, InvalidTransition
 from amuxd.hosts import LaunchRefused
 from amuxd.hosts.launcher import hold
 from amuxd.possible import possible
@@ -22,12 +23,14 @@ from amuxd.store import StoreError
 from amuxd.workspaces.orphans import orphan
 
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "2000"))
+STAYING = Agent("staying", ("cat",), resume=("cat",), on_exit=OnExit.STAY)
 NOT_WRITTEN = "and that is not written down: it could not be changed: No space left"
 
 
 @pytest.fixture(autouse=True)
 def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervising, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(operations, "RETRY_PAUSE", 0.01)
 
 
 @contextmanager
@@ -202,6 +205,68 @@ def test_one_that_can_not_be_parked(tmp_path: Path, ends: bool) -> None:
         world.host.end()
         await world.until(lambda: entry.certificate and entry.certificate.complete)
         assert entry.state.state is State.FAILED
+
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
+
+
+def test_one_that_is_wanted_back_before_it_is_told_that_it_stays(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(STAYING)
+        draining, go_on = asyncio.Event(), asyncio.Event()
+        drain = world.runs.homes.drain
+
+        async def slow(drained: Entry) -> None:
+            draining.set()
+            await go_on.wait()
+            await drain(drained)
+
+        world.runs.homes.drain = slow  # type: ignore[method-assign]
+        with full(world):
+            world.host.processes[0].communicate()
+            await entry.refused.wait()
+        await draining.wait()
+        assert not entry.unwritten
+        wanted = asyncio.ensure_future(world.runs.parking.bring_back(entry))
+        also = asyncio.ensure_future(world.runs.resume(entry))
+        await world.until(entry.operation.locked)
+        assert not wanted.done()
+        go_on.set()
+        await wanted
+        with pytest.raises(InvalidTransition):
+            await also
+        assert entry.telling
+        assert entry.telling.done()
+        assert (entry.parked, entry.session_alive) == (False, Liveness.ALIVE)
+        assert world.host.processes[1].poll() is None
+
+    asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
+
+
+def test_what_cannot_be_told_for_another_reason(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        end_of, may_answer = world.host.end_of, asyncio.Event()
+
+        async def asked(*arguments: Any) -> Any:
+            if not may_answer.is_set():
+                raise OSError("Too many open files")
+            return await end_of(*arguments)
+
+        async def ended_and_failed(*_: object) -> None:
+            world.host.end()
+            await entry.ended.wait()
+            raise OSError("no")
+
+        world.host.end_of = asked  # type: ignore[method-assign]
+        world.host.ask_to_end = ended_and_failed  # type: ignore[method-assign]
+        with pytest.raises(Internal, match="could not be parked: no"):
+            await world.runs.parking.park(entry)
+        why = f"{entry.id}: what became of it is not known yet: Too many open files"
+        assert_refused(await answers(*all_that_can_be_asked(world, entry)), why)
+        may_answer.set()
+        await world.until(lambda: entry.home is None)
+        await world.runs.parking.bring_back(entry)
+        assert (entry.parked, entry.session_alive) == (False, Liveness.ALIVE)
 
     asyncio.run(asyncio.wait_for(in_world(tmp_path, story), 60))
 
