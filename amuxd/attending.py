@@ -253,7 +253,9 @@ class Attending:
             return
         with contextlib.suppress(OSError):
             if path := processes.terminal_of(entry.home.command):
-                heard.terminal = self._watch.terminal(path, partial(self._read, entry, heard, path))
+                heard.terminal = self._watch.terminal(
+                    path, partial(self._read, entry, heard, path), partial(self._missed, entry, heard)
+                )
 
     def _forget_terminal(self, heard: _Heard) -> None:
         if heard.terminal is not None:
@@ -271,6 +273,11 @@ class Attending:
             self._watch_terminal(entry, heard)
             if heard.taking is None or heard.taking.done():
                 heard.taking = self._supervisor.spawn(self._take_for_keys(entry, heard))
+
+    def _missed(self, entry: Entry, heard: _Heard) -> None:
+        """A wait is not ended by an answer that perhaps nobody gave: the next one ends it."""
+        heard.terminal = None
+        self._watch_terminal(entry, heard)
 
     async def _take_for_keys(self, entry: Entry, heard: _Heard) -> None:
         while reads := heard.reads:

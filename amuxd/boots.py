@@ -1,4 +1,4 @@
-"""Since when amuxd has been there on this boot, and on the one before: in between nobody saw anything."""
+"""Since when amuxd has been there on this boot, and on those before it: in between nobody saw anything."""
 
 import logging
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ from pathlib import Path
 from amuxd import files
 
 logger = logging.getLogger(__name__)
+
+_DAY = 24 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True)
@@ -21,26 +23,45 @@ class Boots:
         return self.began if at >= self.one_before_began else 0
 
 
+@dataclass(frozen=True)
+class _Known:
+    boot_id: str
+    boots: Boots
+    # What began within a day of that boot counts as the same one: it may have been seen for minutes only.
+    first_began: int
+
+    def followed_by(self, boot_id: str, now: int) -> "_Known":
+        # From the first, and not from one to the next: who reboots often keeps nothing for ever.
+        if 0 <= now - self.first_began < _DAY:
+            return _Known(boot_id, Boots(now, self.boots.one_before_began), self.first_began)
+        return _Known(boot_id, Boots(now, self.first_began), now)
+
+
 def counted(directory: Path, boot_id: str, now: int) -> Boots:
     path = directory / "boots"
-    known = _read(path)
-    if known is None:
-        boots = Boots(now, now)
-    elif known[0] == boot_id:
-        return known[1]
-    else:
-        boots = Boots(now, known[1].began)
     try:
-        files.replace(path, f"{boot_id} {boots.began} {boots.one_before_began}\n")
+        known = _read(path)
+    except OSError as error:
+        logger.error("since when there was somebody to see anything is not known: %s", error)
+        return Boots(began=now)
+    if known is not None and known.boot_id == boot_id:
+        return known.boots
+    new = known.followed_by(boot_id, now) if known else _Known(boot_id, Boots(now, now), now)
+    try:
+        files.replace(path, f"{boot_id} {new.boots.began} {new.boots.one_before_began} {new.first_began}\n")
     except OSError as error:
         logger.error("that this boot began is not written down: %s", error)
-    return boots
+    return new.boots
 
 
-def _read(path: Path) -> tuple[str, Boots] | None:
+def _read(path: Path) -> _Known | None:
     """None also where it is no such text."""
     try:
-        boot_id, began, one_before_began = path.read_text().split()
-        return boot_id, Boots(int(began), int(one_before_began))
-    except (OSError, ValueError):
+        boot_id, *moments = path.read_text().split()
+        # Earlier amuxds wrote no third one.
+        began, one_before_began, first_began = map(
+            int, moments if len(moments) != 2 else [*moments, moments[0]]
+        )
+    except (FileNotFoundError, ValueError):
         return None
+    return _Known(boot_id, Boots(began, one_before_began), first_began)

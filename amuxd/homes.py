@@ -22,7 +22,7 @@ from amuxd.recording import Recording
 from amuxd.registry import Entry
 from amuxd.shells import OpenShells
 from amuxd.states import Liveness
-from amuxd.supervisor import RETRY_PAUSE, Supervisor, now
+from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE, Supervisor, now
 from amuxd.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -147,23 +147,30 @@ class Homes:
 
     async def tear_down(self, entry: Entry) -> None:
         """What does not end is no more than logged: the end of a run is told all the same."""
+        await self._tear_down(entry, None)
+
+    async def _tear_down(self, entry: Entry, paused: float | None) -> None:
         self.shells.let_go(entry)
         try:
             await self._host.tear_down(entry.id)
         except StopRefused:
             logger.exception("what is left of %s could not be ended", entry.session.name)
-        except Exception:
-            logger.exception("what is left of %s could not be ended now", entry.session.name)
-            self._supervisor.spawn(self._tear_down_later(entry, entry.state.run))
+        except Exception as error:
+            logger.error(
+                *("what is left of %s could not be ended now: %s", entry.session.name, error),
+                exc_info=paused is None,
+            )
+            pause = RETRY_PAUSE if paused is None else min(paused * 2, LONGEST_PAUSE)
+            self._supervisor.spawn(self._tear_down_later(entry, entry.state.run, pause))
         self._has_no_terminal(entry)
 
-    async def _tear_down_later(self, entry: Entry, run: int) -> None:
-        await asyncio.sleep(RETRY_PAUSE)
+    async def _tear_down_later(self, entry: Entry, run: int, pause: float) -> None:
+        await asyncio.sleep(pause)
         async with entry.operation:
             is_known = self._supervisor.registry.get(entry.id) is entry and entry.state.run == run
             is_in_use = entry.home is not None or entry.keeps_terminal or entry.shell_open
             if is_known and not is_in_use and self._host.has_terminal(entry.id):
-                await self.tear_down(entry)
+                await self._tear_down(entry, pause)
 
     async def surely_tear_down(self, entry: Entry) -> None:
         """Raises Internal, and then all stands as it did."""

@@ -34,7 +34,10 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 def boot_id() -> str:
     """A container is booted with its first process, on a kernel that may have been up for long."""
     kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    first = None if _is_of_first_namespace() else identify(1)
+    first = None
+    # It may be hidden from who is not root.
+    with contextlib.suppress(PermissionError):
+        first = None if _is_of_first_namespace() else identify(1)
     return f"{kernel}/{first.started}" if first else kernel
 
 
@@ -56,8 +59,33 @@ def _stat_in(directory: Path) -> list[str] | None:
 
 
 def identify(pid: int) -> Process | None:
-    fields = _stat(pid)
+    """None also where it is hidden, as another user's that has never been the user's own."""
+    try:
+        fields = _stat(pid)
+    except PermissionError:
+        if _may_be_own(pid):
+            raise
+        return None
     return Process(pid, int(fields[19])) if fields else None
+
+
+def _may_be_own(pid: int) -> bool:
+    """One that has become another user's, sudo say, stays in the session that it was started in."""
+    try:
+        return _may_be_signalled(pid) or _may_be_signalled(os.getsid(pid))
+    except ProcessLookupError:
+        return False
+
+
+def _may_be_signalled(pid: int) -> bool:
+    # 0 would be oneself, and stands for what is outside of the container.
+    if pid == 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False
+    return True
 
 
 def children(pid: int) -> list[int]:

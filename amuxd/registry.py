@@ -116,6 +116,12 @@ class Entry:
         return bool(asked) and self.used_at <= asked and 0 <= self.ended_at - asked < LEAVING
 
     @property
+    def is_certified(self) -> bool:
+        """With the conversation that its run was in, as far as that is known by now."""
+        known = self.certificate
+        return known is not None and known.complete and known.conversation_id == self.state.conversation_id
+
+    @property
     def how_ended(self) -> str:
         """In a word or two; empty of what has not ended, or was ended and nobody knows how."""
         if self.certificate is None:

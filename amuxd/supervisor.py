@@ -273,6 +273,8 @@ class Supervisor:
             return False
         waited = entry.state.attention
         await self._replace(entry, changes)
+        if entry.certificate is not None and entry.certificate.complete and not entry.is_certified:
+            await self._certify(entry, entry.certificate)
         self.changed(entry, *properties)
         if entry.state.attention != waited:
             self._tell_attention(entry)
@@ -456,10 +458,10 @@ class Supervisor:
 
     async def certify(self, entry: Entry) -> None:
         known = entry.certificate
-        if known is None or known.complete:
+        if known is None or entry.is_certified:
             return
         try:
-            lines = await self.last_lines(entry, known.run)
+            lines = known.last_lines if known.complete else await self.last_lines(entry, known.run)
         except Exception:
             logger.exception("the last lines of %s cannot be read now", entry.session.name)
             self.spawn(self._certify_later(entry, known))
@@ -468,6 +470,9 @@ class Supervisor:
         await self._alone(entry, lambda: self._certify(entry, certificate))
 
     async def _certify(self, entry: Entry, certificate: Certificate) -> None:
+        if certificate.run == entry.state.run:
+            # What it was in may be learnt from what it printed last, after its end was told.
+            certificate = replace(certificate, conversation_id=entry.state.conversation_id)
         try:
             await self.on_disk(self.store.certify, certificate)
         except Exception as error:

@@ -32,6 +32,12 @@ class _Log:
         return status.st_size != self.size or (status.st_ino != self.file and status.st_size > 0)
 
 
+@dataclass
+class _Once:
+    happened: Callable[[], None]
+    missed: Callable[[], None]
+
+
 class Watch:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -42,7 +48,7 @@ class Watch:
         self._busy: set[str] = set()
         self._beat: asyncio.TimerHandle | None = None
         self._directories: dict[int, Callable[[str], None]] = {}
-        self._once: dict[int, Callable[[], None]] = {}
+        self._once: dict[int, _Once] = {}
 
     def close(self) -> None:
         self._loop.remove_reader(self._inotify.fd)
@@ -74,16 +80,19 @@ class Watch:
         if self._directories.pop(watch, None):
             self._inotify.remove(watch)
 
-    def terminal(self, path: Path, read: Callable[[], None]) -> int:
-        """Calls once, when a program reads from the terminal what was typed there."""
+    def terminal(self, path: Path, read: Callable[[], None], missed: Callable[[], None]) -> int:
+        """Calls one of them, once: when a program reads there what was typed, or may have."""
         watch = self._inotify.add(path, inotify.ACCESS | inotify.ONESHOT)
-        self._once[watch] = read
+        self._once[watch] = _Once(read, missed)
         return watch
 
     def file(self, path: Path, changed: Callable[[], None]) -> int:
-        """Calls once, when it is written or, if it is the kernel's, something else is to be read there."""
+        """Calls once, when it is written or, if it is the kernel's, something else is to be read there.
+
+        And where that may have been missed.
+        """
         watch = self._inotify.add(path, inotify.MODIFY | inotify.ONESHOT)
-        self._once[watch] = changed
+        self._once[watch] = _Once(changed, changed)
         return watch
 
     def forget_once(self, watch: int) -> None:
@@ -142,8 +151,8 @@ class Watch:
         for event in self._inotify.read():
             if event.watch in self._directories:
                 self._directories[event.watch](event.name)
-            elif event.mask & _ONCE and (happened := self._once.pop(event.watch, None)):
-                happened()
+            elif event.mask & _ONCE and (once := self._once.pop(event.watch, None)):
+                once.happened()
             elif event.mask & _GREW_OR_ROTATED and (key := self._armed.pop(event.watch, None)):
                 self._logs[key].watch = None
                 self._turn_busy(key)
@@ -151,6 +160,15 @@ class Watch:
                 # Whose word was lost is not known.
                 for key in self._logs:
                     self._turn_busy(key)
+                self._miss_all()
+
+    def _miss_all(self) -> None:
+        pending, self._once = self._once, {}
+        # Before anybody watches the same again, which would get the same number.
+        for watch in pending:
+            self._inotify.remove(watch)
+        for once in pending.values():
+            once.missed()
 
     def _turn_busy(self, key: str) -> None:
         self._busy.add(key)

@@ -16,6 +16,8 @@ from amuxd.hosts import LaunchRefused
 _BEGINNING = 256
 _ELF = b"\x7fELF"
 _MACHINE = slice(18, 20)
+# By this an emulator is chosen; without what follows it the kernel itself runs nothing.
+_HEADER = 64
 _WANTS_LOADER = 3
 _LONGEST_PATH = 4096
 # A script may be another's interpreter, so many times.
@@ -65,7 +67,7 @@ def _why_not(program: Path, directory: str, depth: int = 0) -> str:
             beginning = file.read(_BEGINNING)
             if beginning.startswith(b"#!"):
                 interpreter = _interpreter(beginning)
-            elif not beginning.startswith(_ELF):
+            elif not beginning.startswith(_ELF) or _is_emulated(beginning):
                 return ""
             elif _is_foreign(beginning):
                 return "it is made for another kind of processor"
@@ -92,20 +94,28 @@ def _interpreter(beginning: bytes) -> str:
     return os.fsdecode(words[0]) if is_whole else ""
 
 
-def _is_foreign(beginning: bytes) -> bool:
-    ours, theirs = (int.from_bytes(one[_MACHINE], sys.byteorder) for one in (_own_beginning(), beginning))
+def _is_emulated(beginning: bytes) -> bool:
+    """What loads it is then the emulator's to find, and need not be where this machine has its own."""
     # 0 is none: that one is damaged.
-    return theirs not in (0, ours, _ELDER.get(ours)) and _does_kernel_refuse(beginning)
+    return _machine_of(beginning) not in (0, _own_machine()) and not _does_kernel_refuse(beginning[:_HEADER])
+
+
+def _is_foreign(beginning: bytes) -> bool:
+    return _machine_of(beginning) not in (0, _own_machine(), _ELDER.get(_own_machine()))
 
 
 @cache
-def _own_beginning() -> bytes:
+def _own_machine() -> int:
     with Path("/proc/self/exe").open("rb") as file:
-        return file.read(_BEGINNING)
+        return _machine_of(file.read(_HEADER))
+
+
+def _machine_of(beginning: bytes) -> int:
+    return int.from_bytes(beginning[_MACHINE], sys.byteorder)
 
 
 def _does_kernel_refuse(beginning: bytes) -> bool:
-    """Asked with nothing but the beginning: an emulator that the kernel knows of has nothing to run."""
+    """Asked with nothing but the beginning: neither it nor an emulator of its has anything to run."""
     file = os.memfd_create("program", 0)
     try:
         os.write(file, beginning)

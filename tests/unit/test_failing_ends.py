@@ -388,6 +388,33 @@ def test_what_could_not_be_ended_now_is_ended_later(tmp_path: Path, monkeypatch:
     asyncio.run(in_world(tmp_path, story))
 
 
+def test_what_cannot_be_ended_is_tried_ever_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(homes, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(homes, "LONGEST_PAUSE", 0.03)
+    later = homes.Homes._tear_down_later
+
+    async def counting(self: homes.Homes, entry: Entry, run: int, pause: float) -> None:
+        pauses.append(pause)
+        await later(self, entry, run, pause)
+
+    monkeypatch.setattr(homes.Homes, "_tear_down_later", counting)
+
+    async def story(world: World) -> None:
+        world.host.failing["tear_down"] = OSError("no memory")
+        monkeypatch.setattr(world.host, "has_terminal", lambda _: True)
+        entry = await world.create(None, "true")
+        await world.runs.start(entry)
+        await world.until(lambda: len(pauses) >= 4)
+
+    asyncio.run(in_world(tmp_path, story))
+    assert pauses[:4] == [0.01, 0.02, 0.03, 0.03]
+    told = [record for record in caplog.records if "could not be ended now: no memory" in record.message]
+    assert [bool(record.exc_info) for record in told[:4]] == [True, False, False, False]
+
+
 def test_a_terminal_server_that_goes_as_it_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it answers then is the last that it says."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from standin_host import World, in_world
 
-from amuxd import attending, attention, processes
+from amuxd import attending, attention, inotify, processes
 from amuxd.records import Process
 from amuxd.supervisor import now
 
@@ -71,5 +71,31 @@ def test_a_terminal_that_cannot_be_looked_for_is_watched_with_the_next_call(
         await world.until(lambda: not entry.state.attention)
 
     monkeypatch.setattr(processes, "terminal_of", terminal_of)
+    monkeypatch.setattr(processes, "reads_lines", lambda _: True)
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+def test_an_answer_that_the_kernel_could_not_tell_of_ends_no_wait_and_the_next_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = tmp_path / "terminal"
+    terminal.write_text("x")
+
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        await world.runs.homes.attending.reported(entry, "permission", "may I?")
+        kernel = world.watch._inotify
+        terminal.read_text()
+        lost = kernel.read()
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel, "read", lambda: [inotify.Event(-1, inotify.OVERFLOW, "")])
+            world.watch._file_events()
+        assert inotify.ACCESS in {event.mask for event in lost}
+        assert entry.state.attention
+        terminal.read_text()
+        await world.until(lambda: not entry.state.attention)
+
+    monkeypatch.setattr(processes, "terminal_of", lambda _: terminal)
     monkeypatch.setattr(processes, "reads_lines", lambda _: True)
     asyncio.run(in_world(tmp_path / "state", story))

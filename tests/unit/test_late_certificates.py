@@ -8,6 +8,7 @@ import pytest
 from standin_host import World, in_world
 
 from amuxd import past, supervisor
+from amuxd.agents import CONVERSATION, Agent
 from amuxd.records import Certificate
 from amuxd.states import End, State
 from amuxd.store import StoreError
@@ -86,6 +87,51 @@ def test_it_is_written_also_where_the_next_run_has_begun_before(
         written = world.store.certificate(entry.id, 1)
         assert written
         assert written.last_lines == ["line"]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+TALKER = Agent("talker", ("sh", "-c", "read word"), resume=("sleep", "1000", CONVERSATION))
+
+
+@pytest.mark.parametrize("moment", ["while it is settled", "after that", "on a full disk"])
+def test_it_names_the_conversation_that_was_learnt_after_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    monkeypatch.setattr(supervisor, "RETRY_PAUSE", 0.01)
+
+    async def story(world: World) -> None:
+        entry = await world.start(TALKER)
+        is_told, goes_on = asyncio.Event(), asyncio.Event()
+        certify = world.store.certify
+
+        async def drain(*_: object) -> None:
+            is_told.set()
+            await goes_on.wait()
+
+        def refuse_once(certificate: Certificate) -> None:
+            monkeypatch.setattr(world.store, "certify", certify)
+            raise StoreError("it could not be certified: No space left on device")
+
+        def named() -> str:
+            written = world.store.certificate(entry.id, 1)
+            return written.conversation_id if written and written.complete else ""
+
+        monkeypatch.setattr(world.host, "drain", drain)
+        world.host.processes[0].communicate()
+        async with asyncio.timeout(20):
+            await is_told.wait()
+        if moment == "while it is settled":
+            assert await world.runs.homes.learn_conversation(entry, "learnt late", 1)
+        goes_on.set()
+        await world.until(lambda: entry.certificate and entry.certificate.complete)
+        if moment != "while it is settled":
+            assert named() != "learnt late"
+            if moment == "on a full disk":
+                monkeypatch.setattr(world.store, "certify", refuse_once)
+            assert await world.runs.homes.learn_conversation(entry, "learnt late", 1)
+        await world.until(lambda: named() == "learnt late")
+        assert entry.certificate == world.store.certificate(entry.id, 1)
 
     asyncio.run(in_world(tmp_path, story))
 

@@ -1,6 +1,7 @@
 """Which programs are refused before anybody was told that they run, and which are left to the kernel."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amuxd.hosts import LaunchRefused
+from amuxd.hosts import LaunchRefused, programs
 from amuxd.hosts.programs import check_program
 
 TRUE = Path("/bin/true").read_bytes()
@@ -102,3 +103,34 @@ def test_one_for_another_processor_is_refused_where_the_kernel_has_no_emulator(
     for answer in (emulated, slow, forbidden):
         monkeypatch.setattr(subprocess, "run", answer)
         assert refusal("./prog", tmp_path) == ""
+
+
+LOADER = re.compile(rb"/lib[^\0]*/ld-linux[^\0]*\0")
+OWN = int.from_bytes(TRUE[18:20], sys.byteorder)
+OTHERS = [22, programs._ELDER.get(OWN, 22)]
+
+
+def of_machine(number: int) -> bytes:
+    """Its loader is nowhere on this one."""
+    found = LOADER.search(TRUE)
+    assert found
+    nowhere = b"/nonexistent\0".ljust(len(found[0]), b"\0")
+    return TRUE[:18] + number.to_bytes(2, sys.byteorder) + TRUE[20:].replace(found[0], nowhere)
+
+
+@pytest.mark.parametrize("machine", OTHERS)
+def test_the_loader_of_what_is_emulated_is_the_emulators_to_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: int
+) -> None:
+    def emulated(argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(argv, 1)
+
+    made(tmp_path / "prog", of_machine(machine))
+    monkeypatch.setattr(subprocess, "run", emulated)
+    assert refusal("./prog", tmp_path) == ""
+
+
+@pytest.mark.parametrize("machine", {OWN, OTHERS[1]} - {22})
+def test_the_loader_of_what_the_kernel_runs_itself_is_looked_for(tmp_path: Path, machine: int) -> None:
+    made(tmp_path / "prog", of_machine(machine))
+    assert refusal("./prog", tmp_path) == f"./prog cannot be run: {MISSING}"

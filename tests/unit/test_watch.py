@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,17 +159,51 @@ def test_the_time_of_the_last_output_is_set_right(watched: Any) -> None:
     watched(story)
 
 
+def flood(one: Watched) -> None:
+    """Of what comes next the kernel cannot tell."""
+    directory = one.log.with_name("directory")
+    directory.mkdir()
+    one.watching.directory(directory, lambda name: None)
+    for number in range(QUEUED + 10):
+        # Two of the same in a row are one.
+        (directory / str(number % 2)).write_bytes(b"")
+
+
 def test_a_log_is_heard_though_the_kernel_could_not_tell_of_it(watched: Any) -> None:
     async def story(one: Watched) -> None:
         await one.is_quiet()
-        directory = one.log.with_name("directory")
-        directory.mkdir()
-        one.watching.directory(directory, lambda name: None)
-        for number in range(QUEUED + 10):
-            # Two of the same in a row are one.
-            (directory / str(number % 2)).write_bytes(b"")
+        flood(one)
         with one.log.open("ab") as now:
             now.write(b"more")
         assert (await one.tells())[1] == 8
+
+    watched(story)
+
+
+def test_what_is_awaited_once_may_have_been_missed_when_the_kernel_could_not_tell_of_it(watched: Any) -> None:
+    async def story(one: Watched) -> None:
+        file, terminal = one.log.with_name("file"), one.log.with_name("terminal")
+        for path in (file, terminal):
+            path.write_bytes(b"x")
+        told: asyncio.Queue[str] = asyncio.Queue()
+
+        def await_both(suffix: str) -> None:
+            one.watching.file(file, lambda: told.put_nowait(f"changed{suffix}"))
+            read, missed = (partial(told.put_nowait, f"{word}{suffix}") for word in ("read", "missed"))
+            one.watching.terminal(terminal, read, missed)
+
+        async def two_told() -> set[str]:
+            return {await asyncio.wait_for(told.get(), 20) for _ in range(2)}
+
+        await_both("")
+        flood(one)
+        file.write_bytes(b"y")
+        terminal.read_bytes()
+        assert await two_told() == {"changed", "missed"}
+        await_both(" again")
+        file.write_bytes(b"z")
+        terminal.read_bytes()
+        assert await two_told() == {"changed again", "read again"}
+        assert told.empty()
 
     watched(story)
