@@ -232,8 +232,11 @@ def test_how_a_command_in_a_shell_ended_is_known_on_a_disk_that_refuses(disk: tu
     until(lambda: "in-42" in small.log(session))
 
 
-# Says nothing until it is told which lines it shall print, and rings when it has.
-PRINTER = r'stty -echo -onlcr; while read -r first last; do seq "$first" "$last"; printf "\a"; done'
+# Once it is ready it says nothing until it is told which lines it shall print, and rings when it has.
+READY = "ready\n"
+PRINTER = (
+    r'stty -echo -onlcr; echo ready; while read -r first last; do seq "$first" "$last"; printf "\a"; done'
+)
 # More than the log has room reserved for.
 MANY = 300_000
 
@@ -242,17 +245,27 @@ def lines(first: int, last: int) -> str:
     return "".join(f"{number}\n" for number in range(first, last + 1)) + "\a"
 
 
+FIRST = READY + lines(1, 9)
+
+
 def with_cap(amux: Amux, cap: str) -> None:
     amux.config.parent.mkdir(parents=True, exist_ok=True)
     amux.config.write_text(f'[sessions]\nlog_cap = "{cap}"\n')
     amux.manager.call("Reload")
 
 
+def printing(amux: Amux, small: Disk) -> Session:
+    session = amux.create(["sh", "-c", PRINTER], cwd="/")
+    # What is typed before that is echoed.
+    until(lambda: small.log(session) == READY)
+    session.send("1 9")
+    until(lambda: small.log(session) == FIRST)
+    return session
+
+
 def printing_in_vain(amux: Amux, small: Disk) -> Session:
     """Most of what it prints finds no room."""
-    session = amux.create(["sh", "-c", PRINTER], cwd="/")
-    session.send("1 9")
-    until(lambda: small.log(session) == lines(1, 9))
+    session = printing(amux, small)
     small.refuse()
     session.send(f"10 {MANY}")
     until(lambda: f"{MANY}" in session.call("Capture", "u", 50), timeout=60)
@@ -268,7 +281,7 @@ def test_output_waits_for_room_and_is_all_there_then(disk: tuple[Amux, Disk]) ->
     assert not small.log(session).endswith(f"{MANY}\n\a")
     small.allow()
     until(lambda: small.log(session).endswith(f"{MANY}\n\a"), timeout=60)
-    assert small.log(session) == lines(1, 9) + lines(10, MANY)
+    assert small.log(session) == FIRST + lines(10, MANY)
     until(lambda: session.get("Attention") == "bell")
 
 
@@ -281,7 +294,7 @@ def test_what_a_session_prints_and_ends_with_on_a_full_disk_is_kept(disk: tuple[
     small.allow()
     session.wait_state("failed", timeout=60)
     assert session.certificate()["last_lines"][-1] == f"{MANY}"
-    assert small.log(session) == lines(1, 9) + lines(10, MANY)
+    assert small.log(session) == FIRST + lines(10, MANY)
 
 
 @pytest.mark.parametrize("disk", ["quota"], indirect=True)
@@ -317,9 +330,7 @@ def test_more_than_the_log_would_keep_does_not_wait_in_memory(disk: tuple[Amux, 
 def test_a_log_that_cannot_begin_anew_goes_on_when_it_can(disk: tuple[Amux, Disk]) -> None:
     amux, small = disk
     with_cap(amux, "4M")
-    session = amux.create(["sh", "-c", PRINTER], cwd="/")
-    session.send("1 9")
-    until(lambda: small.log(session) == lines(1, 9))
+    session = printing(amux, small)
     small.refuse()
     # More than one log keeps, and less than the disk does.
     last = 800_000
@@ -327,21 +338,19 @@ def test_a_log_that_cannot_begin_anew_goes_on_when_it_can(disk: tuple[Amux, Disk
     until(lambda: f"{last}" in session.call("Capture", "u", 50), timeout=60)
     until(lambda: amux.machine.pids_of("sleep"))
     aside = small.stored(session, "runs/1/output.log.1")
-    assert lines(1, 9) + lines(10, last) != aside
+    assert FIRST + lines(10, last) != aside
     small.allow()
     until(lambda: small.log(session).endswith(f"{last}\n\a"), timeout=60)
-    assert aside + small.log(session) == lines(1, 9) + lines(10, last)
+    assert aside + small.log(session) == FIRST + lines(10, last)
 
 
 @pytest.mark.parametrize("disk", ["full", "full ext4"], indirect=True)
 def test_a_little_output_has_room_on_a_full_disk(disk: tuple[Amux, Disk]) -> None:
     amux, small = disk
-    session = amux.create(["sh", "-c", PRINTER], cwd="/")
-    session.send("1 9")
-    until(lambda: small.log(session) == lines(1, 9))
+    session = printing(amux, small)
     small.refuse()
     session.send("10 2999")
-    until(lambda: small.log(session) == lines(1, 9) + lines(10, 2999))
+    until(lambda: small.log(session) == FIRST + lines(10, 2999))
 
 
 @pytest.mark.parametrize("disk", ["full"], indirect=True)
