@@ -163,7 +163,8 @@ class Aftermath:
             return
         certificate = entry.certificate
         if certificate is not None and not certificate.complete and end.known and certificate.end != end:
-            entry.certificate = replace(certificate, end=end)
+            ended_at = max(certificate.ended_at, entry.ended_at)
+            entry.certificate = replace(certificate, end=end, ended_at=ended_at)
             self._supervisor.changed(entry, "ExitCode", "ExitSignal", "HowEnded", "CoreDumped", "OomKilled")
         if entry.state.state in ENDED:
             await self.settle(entry)

@@ -178,9 +178,10 @@ def show(name: str, as_json: bool) -> None:
 def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """Remove workspaces and their worktrees, unless that would lose work.
 
-    A directory that was given with --path stays where it is. What lies in a directory that git ignores as a
-    whole goes with the worktree, and is named. One whose directory is not there, unmounted or moved, is
-    removed by force alone. With --force, commits can be had back from refs/amux/removed/ in the repository.
+    A directory that was given with --path stays where it is. A directory that git ignores and that a tool
+    makes again, node_modules say, goes with the worktree, and is named. One whose directory is not there,
+    unmounted or moved, is removed by force alone. With --force, commits can be had back from
+    refs/amux/removed/ in the repository.
     """
     client = Client()
     code = 0

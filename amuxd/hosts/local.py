@@ -19,7 +19,7 @@ from amuxd.hosts.layout import Layout
 from amuxd.hosts.outputs import Outputs
 from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.surroundings import check, environment_of
-from amuxd.hosts.tmux import STATUS, Terminal, TmuxRefused, TmuxUnreachable, literal, program
+from amuxd.hosts.tmux import ENDED_TEXT, STATUS, Terminal, TmuxRefused, TmuxUnreachable, literal, program
 from amuxd.logs import give_back_reserved
 from amuxd.records import Process, RunState, Session
 from amuxd.states import End
@@ -207,7 +207,7 @@ class LocalHost:
     async def show_end(self, session_id: str, text: str) -> None:
         """Leaves the dead terminal to who looks at it, with a line that says what it was."""
         with contextlib.suppress(TmuxUnreachable, TmuxRefused):
-            await self._terminal(session_id).run("set", "-g", "remain-on-exit-format", literal(text))
+            await self._terminal(session_id).run("set", "-g", ENDED_TEXT, literal(text))
         self._outputs.let_go_of_end(session_id)
         with contextlib.suppress(TmuxUnreachable, TmuxRefused, TimeoutError):
             async with asyncio.timeout(STATUS_DEADLINE):

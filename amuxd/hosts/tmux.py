@@ -85,6 +85,9 @@ def literal(text: str) -> str:
     return unformatted(text).replace("%", "%%")
 
 
+ENDED_TEXT = "remain-on-exit-format"
+# Until amuxd says how: tmux may show an end before it knows that itself.
+_ENDED = "Process has ended"
 _WINDOW_FORMATS = ("window-status-format", "window-status-current-format")
 _OTHER_WINDOWS = "#{?#{==:#{session_windows},1},,#I:#{?#{==:#I,0},main,#W}#F}"
 
@@ -135,6 +138,7 @@ def configuration(environment: Mapping[str, str], attached_marker: Path, shown: 
         # The user's own configuration is for the user's own server.
         "set -g exit-empty off",
         "set -g remain-on-exit on",
+        f"set -g {ENDED_TEXT} {quote(_ENDED)}",
         *_ended_pane(shown),
         "set -g history-limit 10000",
         f"set -g default-terminal {_terminal()}",
@@ -191,6 +195,7 @@ def respawning(directory: str, argv: Sequence[str], logger: Sequence[str]) -> li
     return [
         ("set", "-u", "-t", "main", "key-table"),
         ("set", "-u", "-t", "main", "mouse"),
+        ("set", "-g", ENDED_TEXT, _ENDED),
         ("respawn-pane", "-k", "-t", PANE, "-c", unformatted(directory), "--", *argv),
         ("set", "-w", "-t", PANE, "remain-on-exit", "on"),
         pipe_arguments(logger),

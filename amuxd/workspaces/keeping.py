@@ -70,6 +70,9 @@ def _keep_abandoned(workspace: Workspace, found: Standing) -> list[str]:
     abandoned = _nowhere(repository, logged, found.made_branch)
     if not abandoned:
         return []
+    for expiry in ("reflogExpire", "reflogExpireUnreachable"):
+        # git gc would clear them away after a month.
+        git(repository, "config", f"gc.{_KEPT}/*.{expiry}", "never")
     head = [found.files.head] if found.files.head else []
     for commit in (*reversed(abandoned), *head):
         message = f"amux: was in the reflog of {workspace.name}"

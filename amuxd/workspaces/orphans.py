@@ -281,7 +281,9 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
     entry.keeps_terminal = False
     entry.attached = 0
     if entry.certificate is not None:
-        entry.certificate = replace(entry.certificate, end=end)
+        # Told to be orphaned at once, it had its grace after that.
+        ended_at = max(entry.certificate.ended_at, entry.ended_at)
+        entry.certificate = replace(entry.certificate, end=end, ended_at=ended_at)
     await runs.supervisor.certify(entry)
     differing = ("Pid", "Attached", "ExitCode", "ExitSignal", "HowEnded", "SessionAlive", "HostAlive")
     runs.supervisor.changed(entry, *differing)

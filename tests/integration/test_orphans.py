@@ -280,3 +280,14 @@ def test_without_systemd_it_is_the_same(embedded: Embedded) -> None:
     shutil.rmtree(session.get("Directory"))
     session.wait_state("orphaned")
     assert session.certificate()["signal"] == "SIGTERM"
+
+
+def test_one_that_takes_its_grace_ended_when_it_did(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "here", "--path", str(repo))
+    slow = "trap 'sleep 1; exit 7' TERM; echo ready; while :; do sleep 0.01; done"
+    session = amux.create(["sh", "-c", slow], workspace="here")
+    until(lambda: "ready" in session.log())
+    shutil.rmtree(repo)
+    session.wait_state("orphaned")
+    until(lambda: session.certificate()["exit_code"] == 7)
+    assert session.certificate()["ended_usec"] >= session.get("StateChangedUSec") + 1_000_000

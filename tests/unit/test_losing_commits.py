@@ -67,6 +67,9 @@ def test_commits_that_only_a_reflog_has(repo: Path, leave: Callable[[Path], None
     kept = worktrees.remove(made, force=force).kept
     assert kept[-1] == "refs/amux/removed/abc123/log, whose reflog has 1 that were amended or left"
     assert before <= objects(repo)
+    # A month later.
+    for expiry in ("reflogExpire", "reflogExpireUnreachable"):
+        git(repo, "config", f"gc.{expiry}", "now")
     git(repo, "gc", "-q", "--prune=now")
     assert before <= objects(repo)
 
