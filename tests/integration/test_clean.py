@@ -260,7 +260,7 @@ def test_what_failed_before_a_week_off_is_there_for_a_day_after_it(amux: Amux) -
     amux.start()
     assert amux.manager.call("Clean", "a{sv}", {}) == []
     amux.stop()
-    boot_id, _, before = boots.read_text().split()
-    boots.write_text(f"{boot_id} {int((now - 1.1 * DAY) * 1e6)} {before}\n")
+    boot_id, _, before, first = boots.read_text().split()
+    boots.write_text(f"{boot_id} {int((now - 1.1 * DAY) * 1e6)} {before} {first}\n")
     amux.start()
     assert amux.manager.call("Clean", "a{sv}", {}) == [session.id]

@@ -58,8 +58,7 @@ def test_a_crash_appears_on_a_real_desktop_and_its_restart_is_pressed(amux: Amux
 def test_thirty_failures_at_once_are_one_summary(amux: Amux) -> None:
     with Dunst(amux) as dunst:
         sessions = [amux.create(["cat"], name=f"s{number}") for number in range(30)]
-        for session in sessions:
-            session.call("Kill", "s", "SIGKILL")
+        amux.machine.run(["kill", "-KILL", *(str(session.get("Pid")) for session in sessions)])
         for session in sessions:
             session.wait_state("failed")
         until(lambda: any("30 failed" in line for line in dunst.told))
