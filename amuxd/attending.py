@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -99,9 +100,9 @@ class Output:
             finally:
                 os.close(mark)
 
-    def look_away(self) -> None:
+    def look_away(self, at: int) -> None:
         with contextlib.suppress(OSError):
-            os.utime(self._mark)
+            os.utime(self._mark, ns=(at, at))
 
     def forget(self) -> None:
         # A disk that cannot be written must not be in the way of what is done with the session.
@@ -165,10 +166,15 @@ class Attending:
         if entry.state.attention:
             self._supervisor.spawn(self._attend(entry, attention.Died()))
 
-    async def look_away(self, entry: Entry) -> None:
-        """The next amuxd goes on from here."""
-        if heard := self._heard.get(entry.id):
-            await self._supervisor.on_disk(heard.output.look_away)
+    async def look_away(self, moments: Mapping[str, int]) -> None:
+        """When nobody listened any more, by the id of each session: the next amuxd goes on from there."""
+        outputs = [(heard.output, at) for key, at in moments.items() if (heard := self._heard.get(key))]
+
+        def look_away() -> None:
+            for output, at in outputs:
+                output.look_away(at)
+
+        await self._supervisor.on_disk(look_away)
 
     def printed(self, entry: Entry, at: int) -> None:
         heard = self._heard.get(entry.id)

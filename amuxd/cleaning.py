@@ -54,16 +54,16 @@ async def _is_over(runs: Runs, entry: Entry) -> bool:
     # What happened while the machine was off, say, nobody has seen before amuxd did.
     since = max(entry.state.state_changed_at, entry.state.known_at)
     seen_from = runs.boots.seen_from(since)
-    if entry.attached or not is_over(retention, state, resumable, since, now(), seen_from):
+    if entry.unwritten or entry.attached or not is_over(retention, state, resumable, since, now(), seen_from):
         return False
     return not await _may_live(runs, entry)
 
 
 async def _may_live(runs: Runs, entry: Entry) -> bool:
-    """A shell that stayed open, what could not be stopped, or what nobody could look at."""
+    """A shell that stayed open, what could not be stopped, or what nobody could look at, or write down."""
     # Of one that has just ended, or was just found, that is only clear then.
     await runs.aftermath.settled(entry, SETTLED)
-    if entry.host_alive in {Liveness.ALIVE, Liveness.UNKNOWN}:
+    if entry.unwritten or entry.host_alive in {Liveness.ALIVE, Liveness.UNKNOWN}:
         return True
     if not runs.host.has_terminal(entry.id):
         return False

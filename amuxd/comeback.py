@@ -51,10 +51,22 @@ async def bring_back(runs: Runs) -> None:
         logger.warning("%s is %s: %s", entry.session.name, NOT_RESUMED, runs.settings.error)
     # Of those too that come later.
     limit = asyncio.Semaphore(AT_ONCE)
-    await _bring_these_back(runs, [entry for entry in entries if entry not in waiting], limit)
+    untold = [entry for entry in entries if entry.telling is not None and not entry.telling.done()]
+    for entry in untold:
+        runs.supervisor.spawn(_once_it_is_told(runs, entry, limit))
+    at_once = [entry for entry in entries if entry not in waiting and entry not in untold]
+    await _bring_these_back(runs, at_once, limit)
     if waiting:
         await runs.has_configuration.wait()
-        await _bring_these_back(runs, waiting, limit)
+        await _bring_these_back(runs, [entry for entry in waiting if entry not in untold], limit)
+
+
+async def _once_it_is_told(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> None:
+    """What was found of it, on a disk that refuses, may be that it is suspended, or over."""
+    await runs.aftermath.settled(entry)
+    if entry.session.agent:
+        await runs.has_configuration.wait()
+    await _bring_these_back(runs, [entry], limit)
 
 
 async def _bring_these_back(
@@ -119,6 +131,8 @@ async def _bring_back(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> Non
     boot = runs.supervisor.boot_id
     if not is_candidate(entry, boot):
         return
+    if entry.unwritten:
+        raise Busy(f"{entry.session.name}: {entry.why_unwritten}")
     failures = failures_in_a_row(entry)
     if failures >= MOST_FAILURES:
         await _give_up(runs, entry, FAILED_TOO_OFTEN)

@@ -1,6 +1,7 @@
 """Wires everything together, and says when it is ready, alive and going."""
 
 import asyncio
+import atexit
 import contextlib
 import fcntl
 import logging
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import sdnotify
 
-from amuxd import __version__, boots, comeback, config, git, inotify, paths, processes, reconcile
+from amuxd import __version__, boots, comeback, config, helpers, inotify, paths, processes, reconcile
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.messages import DBUS, DBUS_PATH
 from amuxd.bus.objects import (
@@ -62,6 +63,7 @@ logger = logging.getLogger(__name__)
 
 OTHER_DAEMON_DEADLINE = 15.0
 DRAIN = 3.0
+STDERR = 2
 # For workspaces that were being made to be finished or undone before anybody asks for them.
 RECOVERY = 2.0
 
@@ -102,6 +104,9 @@ def main() -> None:
         # Standard error may lead nowhere.
         logger.exception("amuxd ends by a fault of its own")
         raise SystemExit(1) from None
+    # After the threads have ended: to take apart what a thousand sessions were takes as long as a tenth of
+    # what it took to suspend them, and systemd waits for it.
+    atexit.register(os._exit, 0)
 
 
 class Daemon:
@@ -111,6 +116,7 @@ class Daemon:
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
+        keep_descriptors()
         _raise_descriptor_limit()
         ask_for_short_turns()
         loop = asyncio.get_running_loop()
@@ -125,7 +131,7 @@ class Daemon:
             await _become_sole_keeper(state, bus)
             await self._serve(bus, state, runtime, settings)
         finally:
-            git.stop()
+            helpers.stop()
             bus.close()
 
     async def _serve(self, bus: Bus, state: Path, runtime: Path, settings: config.Settings) -> None:
@@ -182,13 +188,14 @@ class Daemon:
         workspaces.listen(queue)
         supervisor.listen(orphans)
         server = self._export(bus, runs, unreadables, workspaces, maker, remover, queue, mode, reload)
-        events = Events(runs)
-        supervisor.listen(events)
-        await events.listen(paths.events_socket())
         try:
             await bus.request_name(paths.BUS_NAME)
         except NameOwned as error:
             raise CannotServe(f"{error.message}: is another amuxd running?") from error
+        events = Events(runs)
+        supervisor.listen(events)
+        # Not before it is the one who serves: it would take the place of another.
+        await events.listen(paths.events_socket())
         self._notify("READY=1", f"STATUS={len(supervisor.registry)} sessions")
         logger.info("amuxd %s is ready, mode %s", __version__, mode)
         await runs.parting.keep_room()
@@ -199,6 +206,8 @@ class Daemon:
             supervisor.spawn(_delay_shutdown(runs)),
             supervisor.spawn(comeback.bring_back(runs)),
             supervisor.spawn(queue.run()),
+            # Of whoever could leave no mark, at a session's own limit of processes say.
+            supervisor.spawn(runs.homes.count_all()),
             supervisor.spawn(orphans.run()),
         ]
         bus_failure = await self._until_stopped(bus)
@@ -206,9 +215,9 @@ class Daemon:
             task.cancel()
         self._notify("STOPPING=1")
         # At once: at a shutdown the machine waits for this, and what callers still wait for comes after.
-        await runs.suspend("amuxd was stopped")
+        refused = await runs.suspend("amuxd was stopped")
         await server.drain(DRAIN, QUESTIONS)
-        await runs.part("amuxd was stopped")
+        await runs.part("amuxd was stopped", refused)
         events.close()
         if bus_failure:
             # systemd starts amuxd again; the sessions do not notice.
@@ -376,6 +385,14 @@ async def _enclosure(bus: Bus, runtime: Path) -> tuple[Enclosure, str]:
         logger.info("no %s (%s): sessions run without units", SYSTEMD, error.message)
         return Bare(runtime / "tmux"), "embedded"
     return units, "systemd"
+
+
+def keep_descriptors() -> None:
+    """What amuxd was begun with is not for what it begins."""
+    for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        # That of the list itself is closed by now.
+        with contextlib.suppress(OSError):
+            os.set_inheritable(number, number <= STDERR)
 
 
 def _raise_descriptor_limit() -> None:

@@ -8,16 +8,18 @@ import os
 import re
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from amuxd import attention
 from amuxd.errors import AmuxError, Busy, InvalidArgument, InvalidTransition, NoSuchSession
+from amuxd.listeners import Place, is_listened_at, place_of, place_of_socket
 from amuxd.peers import Garbage, Peer
 from amuxd.registry import Entry
 from amuxd.runs import Runs
-from amuxd.states import ENDED, State, Transition
+from amuxd.states import State, Transition
 from amuxd.store import StoreError
 from amuxd.supervisor import not_written
 
@@ -28,6 +30,8 @@ MOST_PEERS = 1024
 MOST_SUBSCRIBERS = 768
 # Seconds for each subscriber between two writes to all of them: so many that they do not cost too much.
 PACE = 0.0005
+# The file is systemd's own, or goes in close(): later versions of Python would remove either.
+_KEEPING_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -42,7 +46,7 @@ class Events:
         self._runs = runs
         self._supervisor = runs.supervisor
         self._server: asyncio.AbstractServer | None = None
-        self._made: Path | None = None
+        self._made: tuple[Path, Place | None] | None = None
         # In the order in which they came.
         self._peers: dict[Peer, None] = {}
         self._subscribers: set[Peer] = set()
@@ -51,11 +55,15 @@ class Events:
 
     async def listen(self, path: Path) -> None:
         given = activated_socket()
+        if given is not None and not _leads_to(path, given):
+            logger.warning("%s does not lead to the socket that systemd passed: it is made anew", path)
+            given.close()
+            given = None
         if given is None:
             given = _bound(path)
-            self._made = path
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._new_peer, sock=given, backlog=MOST_PEERS)
+            self._made = path, place_of(path)
+        create = asyncio.get_running_loop().create_unix_server
+        self._server = await create(self._new_peer, sock=given, backlog=MOST_PEERS, **_KEEPING_FILE)
 
     def close(self) -> None:
         self._flush()
@@ -64,7 +72,7 @@ class Events:
         for peer in list(self._peers):
             peer.close()
         if self._made is not None:
-            self._made.unlink(missing_ok=True)
+            _give_back(*self._made)
 
     # Peers.
 
@@ -170,8 +178,9 @@ class Events:
     def moved(self, entry: Entry, transition: Transition) -> None:
         told = {"status": transition.target.value, "reason": transition.reason, "run": transition.run}
         self._tell({**_status(entry), **told})
-        if transition.target in ENDED:
-            self._tell(_exit(entry))
+
+    def exited(self, entry: Entry) -> None:
+        self._tell(_exit(entry))
 
     def changed(self, entry: Entry, *properties: str) -> None:
         """The socket tells of events alone; a front end that wants each property asks the bus."""
@@ -288,13 +297,44 @@ def activated_socket() -> socket.socket | None:
     return given
 
 
+def _leads_to(path: Path, given: socket.socket) -> bool:
+    """An amuxd that was run by hand, and killed, may have left another there; or somebody cleared up."""
+    place = place_of_socket(given)
+    if place is None:
+        # The kernel does not tell: what is there is right as a rule.
+        return path.exists()
+    if place_of(path) != place and place_of(_aside(path)) == place:
+        _aside(path).replace(path)
+    return place_of(path) == place
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + ".aside")
+
+
 def _bound(path: Path) -> socket.socket:
-    """Whatever is there is a leftover: only one amuxd at a time gets this far.
+    """Only one amuxd at a time gets this far: what is there is a leftover, or systemd listens on it.
+
+    Then it waits aside until this amuxd ends. The sessions know this path alone, and what they report has to
+    reach the amuxd that runs, while systemd would only try to start another one for it.
 
     Private before it is listened on is soon enough; the umask is that of the threads as well.
     """
+    if is_listened_at(path):
+        path.replace(_aside(path))
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.bind(str(path))
     path.chmod(0o600)
     return made
+
+
+def _give_back(path: Path, own: Place | None) -> None:
+    """Whoever connects from now on starts amuxd again, if systemd still listens on what waits aside."""
+    aside = _aside(path)
+    if place_of(path) == own:
+        path.unlink(missing_ok=True)
+    if is_listened_at(aside) and not is_listened_at(path):
+        aside.replace(path)
+    else:
+        aside.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT = 10.0
 BLOCK = 4096
+# A pipe that somebody put in the place of a file holds up nobody.
+_AT_ONCE = os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class StoreError(Exception):
@@ -36,17 +38,17 @@ class Unreachable(NotReadable):
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    release = _lock_at_once(directory / ".lock") or _lock_in_time(directory)
+    release = lock_at_once(directory) or _lock_in_time(directory)
     try:
         yield
     finally:
         release()
 
 
-def _lock_at_once(path: Path) -> Callable[[], None] | None:
+def lock_at_once(directory: Path) -> Callable[[], None] | None:
     """As a FileLock takes it where nobody else has it, at a twentieth of the price; None: it takes more."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None
     try:
@@ -100,13 +102,27 @@ def read(kind: type[Record], path: Path) -> Record:
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise NotReadable("it is not UTF-8") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return _read(path)
     except FileNotFoundError as error:
         raise NotReadable(str(error.strerror)) from None
     except OSError as error:
         raise Unreachable(str(error.strerror)) from None
-    except UnicodeDecodeError:
-        raise NotReadable("it is not UTF-8") from None
+
+
+def _read(path: Path) -> bytes:
+    """With no more calls than it takes: threads that write side by side wait for each other after each."""
+    fd = os.open(path, os.O_RDONLY | _AT_ONCE)
+    try:
+        return b"".join(iter(partial(os.read, fd, BLOCK), b""))
+    finally:
+        os.close(fd)
 
 
 def lines_from_the_end(path: Path) -> Iterator[bytes]:
@@ -124,16 +140,33 @@ def lines_from_the_end(path: Path) -> Iterator[bytes]:
 
 
 def write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
+    fd = unsynced(path, text)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def unsynced(path: Path, text: str) -> int:
+    """The file, which is still to be synced and closed."""
+    data = text.encode()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _AT_ONCE, 0o600)
+    try:
+        _write_all(fd, data)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        # A disk that fills up takes a part first, and says so only when asked to take more.
+        data = data[os.write(fd, data) :]
 
 
 def replace(path: Path, text: str) -> None:
-    # The lock is held, and what a killed amuxd left half written under this name is written anew.
-    scratch = path.with_name(f"{path.name}.new")
+    scratch = _scratch(path)
     try:
         write(scratch, text)
         scratch.rename(path)
@@ -143,6 +176,52 @@ def replace(path: Path, text: str) -> None:
     sync_renamed(path.parent)
 
 
+def replace_all(texts: Mapping[Path, str]) -> set[Path]:
+    """Those that were replaced, the others are as they were.
+
+    Each step is made with all of them, so that the disk brings its own records up to date a few times, and
+    not twice for each.
+    """
+    begun: dict[Path, int] = {}
+    for path, text in texts.items():
+        with contextlib.suppress(OSError):
+            begun[path] = unsynced(_scratch(path), text)
+            # The disk may begin before anybody waits for it.
+            os.posix_fadvise(begun[path], 0, 0, os.POSIX_FADV_DONTNEED)
+    written = [path for path, fd in begun.items() if _synced_and_closed(fd)]
+    replaced = {path for path in written if _put_in_place(path)}
+    for path in texts.keys() - replaced:
+        with contextlib.suppress(OSError):
+            _scratch(path).unlink(missing_ok=True)
+    for path in replaced:
+        sync_renamed(path.parent)
+    return replaced
+
+
+def _scratch(path: Path) -> Path:
+    # The lock is held, and what a killed amuxd left half written under this name is written anew.
+    return path.with_name(f"{path.name}.new")
+
+
+def _synced_and_closed(fd: int) -> bool:
+    try:
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _put_in_place(path: Path) -> bool:
+    try:
+        _scratch(path).rename(path)
+    except OSError:
+        return False
+    return True
+
+
 def append(path: Path, line: str) -> None:
     """Not yet on disk: that is asked for by sync()."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -150,11 +229,8 @@ def append(path: Path, line: str) -> None:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = "\n" + line
-        rest = line.encode()
         try:
-            while rest:
-                # A disk that fills up takes a part first, and says so only when asked to take more.
-                rest = rest[os.write(fd, rest) :]
+            _write_all(fd, line.encode())
         except OSError:
             os.ftruncate(fd, size)
             raise

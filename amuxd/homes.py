@@ -66,8 +66,9 @@ class Homes:
         self._watch.log(entry.id, log, partial(self._printed, entry), replaced)
         if entry.session.shell:
             wrote = partial(self.aftermath.run_wrote, entry, home)
+            missed = partial(self.aftermath.look_for_end_in_shell, entry)
             try:
-                watch = self._watch.directory(log.parent, wrote, inotify.MOVED_TO)
+                watch = self._watch.directory(log.parent, wrote, missed, inotify.MOVED_TO)
                 self._shell_directories[entry.id] = watch
             except OSError as error:
                 logger.error("the end of %s may be noticed late: %s", entry.session.name, error)
@@ -93,6 +94,9 @@ class Homes:
             self._watch.forget_process(entry.home.server_fd)
             entry.home.close()
             entry.home = None
+
+    def memory_kills(self, entry: Entry, home: Home) -> int:
+        return self._memory_kills.seen(entry, home)
 
     async def drain(self, entry: Entry) -> None:
         """Returns once all that the run printed is in its log. The mark of its end counts as no output."""
@@ -212,7 +216,7 @@ class Homes:
         """Again with each run: it may be another directory by now; of the same one the watch is the same."""
         self._attachments = directory
         try:
-            self._watch.directory(directory, self.attachment_changed)
+            self._watch.directory(directory, self.attachment_changed, self._attachments_missed)
         except OSError as error:
             logger.error("who attaches may go unnoticed: %s", error)
 
@@ -220,6 +224,17 @@ class Homes:
         if entry := self._supervisor.registry.get(session_id):
             self.attending.redrawn(entry)
             self._supervisor.spawn(self._attachment_changed(entry))
+
+    def _attachments_missed(self) -> None:
+        self._supervisor.spawn(self.count_all())
+
+    async def count_all(self) -> None:
+        for entry in list(self._supervisor.registry):
+            before = entry.attached
+            if entry.host_alive is Liveness.ALIVE:
+                await self.count_attached(entry)
+            if entry.attached != before:
+                self.attachment_changed(entry.id)
 
     async def _attachment_changed(self, entry: Entry) -> None:
         if entry.host_alive is not Liveness.ALIVE:

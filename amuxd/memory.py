@@ -22,6 +22,8 @@ class MemoryKills:
         self._supervisor = supervisor
         self._host = host
         self._watch = watch
+        # Of those alone where something counts them.
+        self._counted: set[str] = set()
         self._watched: dict[str, int] = {}
         self._looking: dict[str, asyncio.TimerHandle] = {}
 
@@ -30,7 +32,16 @@ class MemoryKills:
             self._supervisor.spawn(self._write(entry, home))
         self._await_next(entry, home)
 
+    def seen(self, entry: Entry, home: Home) -> int:
+        if entry.id not in self._counted:
+            return home.memory_kills
+        return max(home.memory_kills, self._host.memory_kills(home.server))
+
     def leave(self, entry: Entry) -> None:
+        self._counted.discard(entry.id)
+        self._look_away(entry)
+
+    def _look_away(self, entry: Entry) -> None:
         if (watch := self._watched.pop(entry.id, None)) is not None:
             self._watch.forget_once(watch)
         if (look := self._looking.pop(entry.id, None)) is not None:
@@ -40,6 +51,7 @@ class MemoryKills:
         events = self._host.memory_events(home.server)
         if events is None:
             return
+        self._counted.add(entry.id)
         try:
             changed = partial(self._changed, entry, home)
             self._watched[entry.id] = self._watch.file(events, changed)
@@ -50,7 +62,7 @@ class MemoryKills:
             return
         if self._host.memory_kills(home.server) > home.memory_kills:
             # It was killed before anybody watched.
-            self.leave(entry)
+            self._look_away(entry)
             self._changed(entry, home)
 
     def _changed(self, entry: Entry, home: Home) -> None:

@@ -73,6 +73,9 @@ class Notifier:
         elif (transition.source, transition.target) not in _LOOKING_AWAY:
             self._show(self._board.take(entry.id))
 
+    def exited(self, entry: Entry) -> None:
+        """Its state said so."""
+
     def attention_changed(self, entry: Entry) -> None:
         if entry.state.attention and ATTENTION in self.wanted and not entry.attached:
             self._supervisor.spawn(self._tell_of_wait(entry))

@@ -32,7 +32,9 @@ class Operations:
             while not entry.unwritten and (telling := entry.telling) is not None and not telling.done():
                 await _until_done_or_refused(entry, telling)
             if entry.unwritten:
-                way = "" if entry.session_alive is Liveness.DEAD else self._way_without_disk(entry)
+                # Its shell may be open still.
+                is_over = entry.session_alive is Liveness.DEAD and not entry.session.shell
+                way = "" if is_over else self._way_without_disk(entry)
                 raise Busy(f"{entry.session.name}: {entry.why_unwritten}{way}")
             yield
 
@@ -69,7 +71,7 @@ class Operations:
         try:
             yield
         finally:
-            del entry.unwritten[key]
+            entry.unwritten.pop(key, None)
             if not entry.unwritten:
                 entry.refused.clear()
             self._supervisor.changed(entry, *UNWRITTEN)

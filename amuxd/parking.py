@@ -233,6 +233,9 @@ class Parking:
     def moved(self, entry: Entry, transition: Transition) -> None:
         self._consider(entry)
 
+    def exited(self, entry: Entry) -> None:
+        """Its state said so."""
+
     def changed(self, entry: Entry, *properties: str) -> None:
         self._consider(entry)
 

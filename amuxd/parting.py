@@ -5,7 +5,7 @@ import logging
 
 from amuxd.records import LastWord
 from amuxd.registry import Entry
-from amuxd.states import Liveness, State
+from amuxd.states import State
 from amuxd.supervisor import Supervisor, now
 
 logger = logging.getLogger(__name__)
@@ -22,12 +22,14 @@ class Parting:
         """How they end then is not amuxd's to tell."""
         at = now()
         self._drop_looked_at()
-        alive = [
-            entry
+        words = [
+            LastWord(
+                *(entry.id, entry.state.state_changed_at, at, why),
+                ended_at=entry.ended_at if entry.ended.is_set() else 0,
+            )
             for entry in self._supervisor.registry
-            if entry.state.state is State.RUNNING and entry.session_alive is Liveness.ALIVE
+            if entry.state.state is State.RUNNING and _was_watched(entry)
         ]
-        words = [LastWord(entry.id, entry.state.state_changed_at, at, why) for entry in alive]
         words += self._words.values()
         if words:
             try:
@@ -54,9 +56,9 @@ class Parting:
                 self._written = words
 
     def _drop_looked_at(self) -> None:
-        for session_id in list(self._words):
+        for session_id, word in list(self._words.items()):
             entry = self._supervisor.registry.get(session_id)
-            if entry is None or not entry.looked_in_vain:
+            if entry is None or not (entry.looked_in_vain or _is_to_be_told(entry, word)):
                 del self._words[session_id]
 
     def word_of(self, entry: Entry) -> LastWord | None:
@@ -65,3 +67,13 @@ class Parting:
         if word is None or word.state_changed_at != state.state_changed_at or word.at < state.alive_at:
             return None
         return word
+
+
+def _was_watched(entry: Entry) -> bool:
+    """To its end, which is written late: one that is parked has none to tell."""
+    return entry.home is not None and not entry.looked_in_vain and not entry.parked
+
+
+def _is_to_be_told(entry: Entry, word: LastWord) -> bool:
+    """What is found to be over is written late, and moves with that, unless it stays."""
+    return entry.home is None and not entry.parked and word.state_changed_at == entry.state.state_changed_at

@@ -1,15 +1,19 @@
 """Brings what the disk says together with what is alive: at the start, and now and then as a net."""
 
 import asyncio
+import contextlib
 import logging
 import select
 from functools import partial
+from typing import Any, TypeGuard
 
 from amuxd import attention, moments, states
+from amuxd.aftermath import Work
 from amuxd.config import Settings
+from amuxd.errors import Internal
 from amuxd.hosts import Alive, Ended, Gone, Unknown
 from amuxd.logs import give_back_reserved, last_written
-from amuxd.records import is_of_boot
+from amuxd.records import LastWord, ends_later, is_of_boot
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, LIVE, End, Liveness, State
@@ -41,6 +45,9 @@ async def load(supervisor: Supervisor, settings: Settings) -> None:
             # It may have printed while nobody watched.
             log = supervisor.store.log(entry.id, known.state.run)
             entry.activity_at = max(entry.activity_at, last_written(log))
+        if known.certificate is not None and not known.certificate.complete:
+            # An amuxd before this one had begun to end it.
+            entry.ends_later = ends_later(known.state)
         entry.activity_hash = known.state.last_activity_hash
         entry.checked_at = known.state.last_checked_at
         supervisor.registry.add(entry)
@@ -66,7 +73,7 @@ async def _try_to_reconcile(runs: Runs, entry: Entry) -> None:
     _saw(entry)
     try:
         await _reconcile(runs, entry)
-        if entry.state.attention and entry.home is None and not entry.looked_in_vain:
+        if entry.state.attention and entry.home is None and not (entry.looked_in_vain or entry.unwritten):
             await runs.supervisor.attend(entry, attention.Died())
     except StoreError as error:
         logger.error("%s cannot be written: %s", entry.session.name, error, extra={"AMUX_SESSION": entry.id})
@@ -121,14 +128,11 @@ async def _look_after_boot(runs: Runs, entry: Entry) -> None:
     told = await supervisor.on_disk(runs.host.end_on_record, entry.session, entry.state.run)
     entry.checked_at = now()
     if told is not None and not starting:
-        await _ended(runs, entry, told)
-    elif not await _was_left_alive(runs, entry):
+        await _tell(runs, entry, partial(_tell_end, runs, entry, told))
+    else:
         end = End(not_started="the machine went down") if starting else End()
-        after = moments.known_alive(entry.state, entry.checked_at)
-        await supervisor.apply(
-            *(entry, states.MachineWentDown(), AMUXD), end=end, cut_short=True, ended_after=after
-        )
-        runs.aftermath.settle_if_ended(entry)
+        went_down = partial(_tell_gone, runs, entry, states.MachineWentDown(), end, cut_short=True)
+        await _tell(runs, entry, went_down)
 
 
 async def _look(runs: Runs, entry: Entry) -> None:
@@ -142,18 +146,16 @@ async def _look(runs: Runs, entry: Entry) -> None:
                 home.close()
                 raise
             runs.homes.take(entry, home)
-            runs.homes.attachment_changed(entry.id)
+            # Since when nobody has used it is not known any more.
+            entry.used_at = entry.checked_at
+            if runs.host.may_be_attached(entry.id):
+                runs.homes.attachment_changed(entry.id)
             if entry.state.state is State.STOPPING:
                 runs.supervisor.spawn(runs.stop_where_it_was_left(entry))
         case Ended(end=end):
-            await _ended(runs, entry, end)
-        case Gone() if await _was_left_alive(runs, entry):
-            await runs.host.tear_down(entry.id, at_once=True)
+            await _tell(runs, entry, partial(_tell_end, runs, entry, end))
         case Gone():
-            after = moments.known_alive(entry.state, entry.checked_at)
-            await runs.supervisor.apply(entry, states.HomeGone(), AMUXD, end=End(), ended_after=after)
-            await runs.host.tear_down(entry.id, at_once=True)
-            runs.aftermath.settle_if_ended(entry)
+            await _tell(runs, entry, partial(_tell_gone, runs, entry, states.HomeGone(), End()))
         case Unknown(why=why):
             logger.warning("%s cannot be looked at now: %s", entry.session.name, why)
             entry.miss(why)
@@ -163,21 +165,66 @@ def _saw(entry: Entry) -> None:
     entry.looked_in_vain, entry.why_in_vain = False, ""
 
 
-async def _was_left_alive(runs: Runs, entry: Entry) -> bool:
-    """By the amuxd before, which could not mark it suspended, and only say so."""
-    word = runs.parting.word_of(entry)
-    if word is None:
-        return False
-    return bool(await runs.supervisor.apply(entry, states.DaemonStopping(word.why), AMUXD, at=word.at))
+async def _tell(runs: Runs, entry: Entry, telling: Work) -> None:
+    """What was found: if the disk refuses it now, that is said until it is written."""
+    with contextlib.suppress(Internal):
+        await runs.tell(entry, telling)
 
 
-async def _ended(runs: Runs, entry: Entry, end: End) -> None:
-    directory = runs.supervisor.store.run_directory(entry.id, entry.state.run)
-    looked = (entry.state, directory, end, entry.checked_at)
-    at, after = await runs.supervisor.on_disk(moments.of_end, *looked)
-    fact = states.CommandEnded(end)
-    await runs.supervisor.apply(entry, fact, KERNEL, end=end, at=at, ended_after=after)
+async def _tell_end(runs: Runs, entry: Entry, end: End) -> None:
+    ended, word, run = states.CommandEnded(end), runs.parting.word_of(entry), entry.state.run
+    directory, checked_at = runs.supervisor.store.run_directory(entry.id, run), entry.checked_at
+
+    async def change() -> None:
+        await _suspend_if_left_alive(runs, entry, word)
+        looked = (entry.state, directory, end, checked_at)
+        at, after = await runs.supervisor.on_disk(moments.of_end, *looked)
+        if word is not None and word.ended_at:
+            at, after = word.ended_at, 0
+        await runs.supervisor.apply(entry, ended, KERNEL, end=end, run=run, at=at, ended_after=after)
+
+    await runs.supervisor.surely(entry, ended, change)
     runs.aftermath.settle_if_ended(entry)
+
+
+async def _tell_gone(runs: Runs, entry: Entry, gone: states.Fact, end: End, **known: Any) -> None:
+    """Of what nothing is left, and so nobody knows how it ended."""
+    word = runs.parting.word_of(entry)
+    # After a boot there is nothing to clear away.
+    leaves_something = isinstance(gone, states.HomeGone)
+    if _says_alive(word):
+        suspend = partial(_suspend_if_left_alive, runs, entry, word)
+        await runs.supervisor.surely(entry, states.DaemonStopping(word.why), suspend)
+    else:
+        at, after = entry.checked_at, moments.known_alive(entry.state, entry.checked_at)
+        if word is not None:
+            gone, at, after, known = states.HomeGone(), word.ended_at, 0, {}
+        known |= {"run": entry.state.run, "end": end, "ended_after": after, **attention.as_changes(None)}
+        await runs.supervisor.apply_surely(entry, gone, AMUXD, at=at, **known)
+    if leaves_something:
+        await _clear_away(runs, entry)
+    runs.aftermath.settle_if_ended(entry)
+
+
+async def _clear_away(runs: Runs, entry: Entry) -> None:
+    """That it is gone is told all the same."""
+    try:
+        await runs.host.tear_down(entry.id, at_once=True)
+    except Exception:
+        # Says why not, and tries again.
+        await runs.homes.tear_down(entry)
+
+
+def _says_alive(word: LastWord | None) -> TypeGuard[LastWord]:
+    """By the amuxd before, which could not mark it suspended, and only say so."""
+    return word is not None and not word.ended_at
+
+
+async def _suspend_if_left_alive(runs: Runs, entry: Entry, word: LastWord | None) -> None:
+    if _says_alive(word):
+        # By now it is dead, and waits for nobody.
+        known = {"alive_at": word.at, **attention.as_changes(None)}
+        await runs.supervisor.apply(entry, states.DaemonStopping(word.why), AMUXD, at=word.at, **known)
 
 
 async def sweep_forever(runs: Runs) -> None:

@@ -211,6 +211,12 @@ def certificate_in(state: RunState) -> Certificate | None:
     )
 
 
+def ends_later(state: RunState) -> bool:
+    """Whether its process may live on for a while, although its run is over."""
+    has_ended = state.end is not None and state.end.known
+    return state.state is State.ORPHANED and state.command is not None and not has_ended
+
+
 @dataclass(frozen=True)
 class LastWord(Stored):
     """Of a session that ran when amuxd went: which state it says it of, when and why amuxd went."""
@@ -219,6 +225,8 @@ class LastWord(Stored):
     state_changed_at: int
     at: int
     why: str
+    # Not 0: its command had ended then, and that could not be written.
+    ended_at: int = 0
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ class Entry:
     telling: asyncio.Task[None] | None = None
     # When it was asked to end for being idle, and did not in time.
     asked_to_end_at: int = 0
+    # Its run is over before its process is: that this has ended is told once it has, and how is written down.
+    ends_later: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     ended_at: int = 0
     # What has happened already and is tried to be written, for each who tries.
@@ -187,6 +189,9 @@ class Entry:
             return Liveness.UNKNOWN
         if self.home is not None and not self.ended.is_set():
             return Liveness.ALIVE
+        if self.ends_later:
+            # Nobody has looked yet, or it is about to be told.
+            return Liveness.UNKNOWN
         return self._absent
 
     @property

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -261,9 +261,11 @@ class Runs:
         """It may be the very session that fills the disk."""
         if entry.home is None:
             return ""
-        return (
-            self._way_past(entry) or f"; its command can be ended by: amux kill --signal SIGKILL {entry.id}"
-        )
+        if way := self._way_past(entry):
+            return way
+        if entry.ended.is_set():
+            return ""
+        return f"; its command can be ended by: amux kill --signal SIGKILL {entry.id}"
 
     def _way_past(self, entry: Entry) -> str:
         unit = self.host.unit(entry.id)
@@ -306,7 +308,8 @@ class Runs:
         if home is None:
             self.aftermath.settle_if_ended(entry)
         elif entry.ended.is_set():
-            end = end or processes.end_of(home.command_fd, home.command) or End()
+            end = end or processes.end_of(home.command_fd, home.command)
+            end = end or self.host.end_on_record(entry.session, entry.state.run) or End()
             self.aftermath.settle_left(entry, home, end)
 
     async def end_processes(self, entry: Entry, grace: float, by_force: bool = True) -> End:
@@ -434,38 +437,57 @@ class Runs:
             await self._end_the_rest(entry, None)
             await self.aftermath.settled(entry)
 
-    async def part(self, why: str) -> None:
-        """The last that amuxd does: what is half done stays so, and whatever runs is said to be left."""
+    async def part(self, why: str, refused: Collection[Entry] = ()) -> None:
+        """The last that amuxd does: what is half done stays so, and whatever runs is said to be left.
+
+        Of what could not be suspended a moment ago only that is said.
+        """
+        # Who waits to write that is among what ends now.
+        found_over = [entry for entry in self.supervisor.registry if _is_found_over(entry)]
         self.supervisor.cancel_tasks()
         # What they had begun to write lands all the same, and may be that a command runs.
         await self.supervisor.written(LAST_WRITTEN)
-        await self.suspend(why)
+        await self.suspend(why, [*refused, *found_over])
         await self.parting.leave(why)
 
-    async def suspend(self, why: str) -> None:
-        """Whatever runs goes on without amuxd, and the disk says so."""
-        running = [e for e in self.supervisor.registry if e.state.state is State.RUNNING]
+    async def suspend(self, why: str, but: Collection[Entry] = ()) -> list[Entry]:
+        """Whatever runs goes on without amuxd, and the disk says so; those of which it does not."""
+        running = [
+            entry
+            for entry in self.supervisor.registry
+            if entry.state.state is State.RUNNING and not (entry in but or _is_found_over(entry))
+        ]
         # A turn each: more at once would only take the time from each other.
         turns, over = asyncio.Semaphore(LOOKED_AT_ONCE), time.monotonic() + ALL_LOOKED_AT
         suspending = (self._suspend(entry, why, turns, over) for entry in running)
-        outcomes = await asyncio.gather(*suspending, return_exceptions=True)
+        with self.supervisor.many_change():
+            outcomes = await asyncio.gather(*suspending, return_exceptions=True)
+        refused = []
         for entry, outcome in zip(running, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 logger.error("%s could not be suspended: %s", entry.session.name, outcome)
+                refused.append(entry)
+        moments = {e.id: o for e, o in zip(running, outcomes, strict=True) if isinstance(o, int)}
+        await self.homes.attending.look_away(moments)
+        return refused
 
-    async def _suspend(self, entry: Entry, why: str, turns: asyncio.Semaphore, over: float) -> None:
+    async def _suspend(self, entry: Entry, why: str, turns: asyncio.Semaphore, over: float) -> int:
+        """When that was, in nanoseconds."""
         home, kills = entry.home, entry.state.memory_kills
+        # What has ended is not suspended, also where that cannot be written.
+        await self._tell_end_first(entry)
         try:
-            await self._tell_end_first(entry)
             async with turns:
                 await self.homes.learn_last(entry, over - time.monotonic())
-            if home is not None and not processes.is_dying(home.command):
-                kills = max(home.memory_kills, self.host.memory_kills(home.server))
+            if home is not None:
+                seen = self.homes.memory_kills(entry, home)
+                if seen != kills and not processes.is_dying(home.command):
+                    kills = seen
         except Exception:
             # The next amuxd looks for itself, if only this one says that nobody does until then.
             logger.exception("%s is suspended with less than could be known", entry.session.name)
         await self.supervisor.apply(entry, states.DaemonStopping(why), AMUXD, memory_kills=kills)
-        await self.homes.attending.look_away(entry)
+        return time.time_ns()
 
     async def _tell_end_first(self, entry: Entry) -> None:
         home = entry.home
@@ -473,6 +495,12 @@ class Runs:
             end = await self.host.end_of(entry.session, entry.state.run, home)
             at = entry.ended_at
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
+
+
+def _is_found_over(entry: Entry) -> bool:
+    """And that is not written yet: the next amuxd finds it so again."""
+    is_being_told = entry.telling is not None and not entry.telling.done()
+    return (bool(entry.unwritten) or is_being_told) and entry.home is None and not entry.parked
 
 
 def _refuse(entry: Entry, verb: str) -> None:

@@ -107,6 +107,9 @@ class ShutdownDelay:
         if (transition.source in LIVE) != (transition.target in LIVE):
             self._changed.set()
 
+    def exited(self, entry: Entry) -> None:
+        """Its state said so."""
+
     def changed(self, entry: Entry, *properties: str) -> None:
         """No state did."""
 

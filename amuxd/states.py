@@ -280,7 +280,7 @@ def _outcome(situation: Situation, fact: Fact) -> tuple[State, str] | None:
         case WorkspaceDeleted(directory=directory):
             if _S.ORPHANED not in WITHIN_A_RUN[state]:
                 return None
-            return _S.ORPHANED, f"its directory {directory} was deleted"
+            return _S.ORPHANED, f"its directory {directory} is gone"
         case WorkspaceRemoved():
             why = "its workspace was removed while it waited for a slot in it"
             return (_S.ORPHANED, why) if state is _S.CREATED else None

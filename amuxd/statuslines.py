@@ -26,6 +26,9 @@ class StatusLines:
     def moved(self, entry: Entry, transition: Transition) -> None:
         self._look(entry)
 
+    def exited(self, entry: Entry) -> None:
+        """Its state said so."""
+
     def changed(self, entry: Entry, *properties: str) -> None:
         self._look(entry)
 

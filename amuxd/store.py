@@ -1,14 +1,15 @@
 """Durable files: every change under a lock, on disk before anybody is told of it."""
 
 import contextlib
+import hashlib
 import logging
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from amuxd import files, paths, processes
 from amuxd.files import Missing as Missing
@@ -41,6 +42,14 @@ class Conflict(StoreError):
         self.present = present
 
 
+class Change(NamedTuple):
+    """Of the state that memory believes in into the new one, and the line of history that tells of it."""
+
+    expected: RunState
+    new: RunState
+    entry: HistoryEntry | None
+
+
 @dataclass(frozen=True)
 class Known:
     session: Session
@@ -66,6 +75,8 @@ class Store:
         self.last_words = LastWordsFile(root / "last-words")
         # Of each session, the moment up to which its history is known to be whole and on disk.
         self._history_kept: dict[str, int] = {}
+        # What this process wrote last of each, and what tells its file from any other.
+        self._wrote: dict[str, tuple[RunState, bytes]] = {}
         self._clear_half_done()
 
     def _clear_half_done(self) -> None:
@@ -149,19 +160,56 @@ class Store:
         directory = self.directory(expected.session_id)
         with files.locked(directory), files.disk_errors("be changed"):
             present = self._present(directory, expected)
-            if _written(present) != _written(expected):
+            if present is not expected and _written(present) != _written(expected):
                 raise Conflict(present)
             # The state names its own transition and its own end, so what else tells of them must be on disk
             # before the next state only: a full disk may cost the history one line, never two.
             self._keep_history(directory, present)
             if _standing(new) != _standing(present):
                 self._mend_certificate(present)
-            files.replace(directory / "state.json", to_text(new))
-            if entry is not None:
-                with contextlib.suppress(OSError):
-                    if new.step_before:
-                        files.append(directory / "history.jsonl", to_text(new.step_before))
-                    files.append(directory / "history.jsonl", to_text(entry))
+            text = to_text(new)
+            files.replace(directory / "state.json", text)
+            self._changed(directory, Change(expected, new, entry), text)
+
+    def change_together(self, changes: Sequence[Change]) -> list[bool]:
+        """Which of them were made. Of the others nothing was: change() makes one alone, or says why not."""
+        texts: dict[Path, str] = {}
+        by_file = {self.directory(change.new.session_id) / "state.json": change for change in changes}
+        with contextlib.ExitStack() as locks:
+            for file, change in by_file.items():
+                if (release := files.lock_at_once(file.parent)) is None:
+                    continue
+                if self._is_simple(file.parent, change.expected):
+                    locks.callback(release)
+                    texts[file] = to_text(change.new)
+                else:
+                    release()
+            made = files.replace_all(texts)
+            for file in made:
+                self._changed(file.parent, by_file[file], texts[file])
+        return [file in made for file in by_file]
+
+    def _is_simple(self, directory: Path, expected: RunState) -> bool:
+        """Nobody else has changed it, and nothing else is to be written first."""
+        is_told = self._history_kept.get(expected.session_id) == expected.state_changed_at
+        try:
+            return is_told and certificate_in(expected) is None and self._is_as_left(directory, expected)
+        except NotReadable:
+            return False
+
+    def _is_as_left(self, directory: Path, expected: RunState) -> bool:
+        """To read it as a record takes many times as long."""
+        wrote, digest = self._wrote.get(expected.session_id, (None, b""))
+        return wrote is expected and _digest(files.read_bytes(directory / "state.json")) == digest
+
+    def _changed(self, directory: Path, change: Change, text: str) -> None:
+        _, new, entry = change
+        self._wrote[new.session_id] = new, _digest(text.encode())
+        if entry is not None:
+            with contextlib.suppress(OSError):
+                if new.step_before:
+                    files.append(directory / "history.jsonl", to_text(new.step_before))
+                files.append(directory / "history.jsonl", to_text(entry))
 
     def keep_history(self, state: RunState) -> None:
         """Ahead of the next change, which is made sooner so."""
@@ -180,6 +228,8 @@ class Store:
         """What was spoiled while it is known in memory is put aside, and holds up nothing."""
         path = directory / "state.json"
         try:
+            if self._is_as_left(directory, expected):
+                return expected
             return files.read(RunState, path)
         except files.Unreachable:
             raise
@@ -208,7 +258,7 @@ class Store:
 
     def remove(self, session_id: str) -> None:
         with files.locked(self.sessions), files.disk_errors("be removed"):
-            self._history_kept.pop(session_id, None)
+            self._forget(session_id)
             doomed = self.sessions / f".removed-{session_id}"
             shutil.rmtree(doomed, ignore_errors=True)
             with contextlib.suppress(FileNotFoundError):
@@ -216,10 +266,14 @@ class Store:
             files.sync_renamed(self.sessions)
         shutil.rmtree(doomed, ignore_errors=True)
 
+    def _forget(self, session_id: str) -> None:
+        self._history_kept.pop(session_id, None)
+        self._wrote.pop(session_id, None)
+
     def put_aside(self, session_id: str) -> Path:
         """Out of the way, and lost to nobody: where it is now."""
         with files.locked(self.sessions), files.disk_errors("be put aside"):
-            self._history_kept.pop(session_id, None)
+            self._forget(session_id)
             aside = paths.ensure_private(self.set_aside) / f"{session_id}-{time.time_ns()}"
             self.directory(session_id).rename(aside)
             files.sync_renamed(self.set_aside)
@@ -279,6 +333,10 @@ class Store:
             except NotReadable:
                 continue
         return entries
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _written(state: RunState) -> RunState:

@@ -5,25 +5,32 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from amuxd import attention
 from amuxd.agents import Agent
+from amuxd.disk import Disk, Together
 from amuxd.errors import AmuxError, Busy, Internal
 from amuxd.files import Locked
 from amuxd.lengths import shortened
 from amuxd.logs import LINES, last_lines, shell_mark
 from amuxd.possible import impossible
 from amuxd.processes import has_ended
-from amuxd.records import Certificate, HistoryEntry, RunState, Session, certificate_in, is_of_boot
+from amuxd.records import (
+    Certificate,
+    HistoryEntry,
+    RunState,
+    Session,
+    certificate_in,
+    ends_later,
+    is_of_boot,
+)
 from amuxd.registry import Entry, Registry
-from amuxd.scheduling import ask_for_short_turns
 from amuxd.states import ENDED, End, Fact, State, Transition, after, decide
-from amuxd.store import Conflict, Missing, Store, StoreError
+from amuxd.store import Change, Conflict, Missing, Store, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +42,8 @@ RETRY_PAUSE = 5.0
 # Where it is tried ever less often.
 LONGEST_PAUSE = 60.0
 LONGEST_REASON = 1024
+# Of very many that change at once, so many in one go.
+AT_A_TIME = 64
 _CHANGED = "it has changed"
 UNWRITTEN = ("Unwritten", "Pid", "SessionAlive", "HostAlive")
 
@@ -53,6 +62,9 @@ class Listener(Protocol):
 
     def moved(self, entry: Entry, transition: Transition) -> None: ...
 
+    def exited(self, entry: Entry) -> None:
+        """Its present run, once a run: of an orphan it may be later that its process ends."""
+
     def changed(self, entry: Entry, *properties: str) -> None: ...
 
     def attention_changed(self, entry: Entry) -> None: ...
@@ -68,15 +80,15 @@ class Supervisor:
         self.store = store
         self.boot_id = boot_id
         self._listeners: list[Listener] = []
-        self._disk = ThreadPoolExecutor(8, "disk", initializer=ask_for_short_turns)
+        disk = Disk(threads=8)
+        self.on_disk = disk.run
+        self._together = Together(disk, store.change_together, at_most=AT_A_TIME)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changes: set[asyncio.Task[Any]] = set()
+        self._many_change = 0
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
-
-    async def on_disk(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._disk, partial(work, *arguments))
 
     def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         task = asyncio.get_running_loop().create_task(work)
@@ -100,6 +112,15 @@ class Supervisor:
         over = asyncio.get_running_loop().time() + patience
         while self._changes and (left := over - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._changes, timeout=left)
+
+    @contextlib.contextmanager
+    def many_change(self) -> Iterator[None]:
+        """What changes in one turn of the loop is written together meanwhile."""
+        self._many_change += 1
+        try:
+            yield
+        finally:
+            self._many_change -= 1
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -179,7 +200,7 @@ class Supervisor:
         known_at = now() if at else 0
         at = max(at or now(), entry.state.state_changed_at + 1)
         # It may quote what was asked for, and goes into a line of the history and of the events socket.
-        steps = [replace(step, reason=shortened(step.reason, LONGEST_REASON)) for step in steps]
+        steps = [_with_short_reason(step) for step in steps]
         lines = [
             HistoryEntry(at + number, step.run, step.source, step.target, step.reason, by)
             for number, step in enumerate(steps)
@@ -211,22 +232,29 @@ class Supervisor:
         )
         if is_next_run:
             new = replace(new, last_activity_at=0, last_activity_hash=0)
+        is_parked = entry.parked
         try:
             await self._put_down(entry, new, line)
         except Conflict as conflict:
             entry.state = conflict.present
             raise
+        if is_next_run and entry.ends_later:
+            # How it ended could not be written until now.
+            self._tell_exit(entry)
         entry.state = new
         # Told with it: whoever tries still and fails again says so again.
         entry.unwritten.clear()
         entry.refused.clear()
         if transition.target in ENDED:
             entry.certificate = certificate_in(new)
+            entry.ends_later = ends_later(new) and not is_parked
         elif is_next_run:
             entry.certificate = None
             entry.activity_at = entry.activity_hash = 0
         for step in steps:
             self._tell(entry, step)
+        if transition.target in ENDED and not entry.ends_later:
+            self._tell_exit(entry)
         if transition.target is State.RUNNING:
             self.spawn(self._keep_history(entry))
         if new.attention != waited:
@@ -243,6 +271,11 @@ class Supervisor:
         )
         for listener in self._listeners:
             listener.moved(entry, step)
+
+    def _tell_exit(self, entry: Entry) -> None:
+        entry.ends_later = False
+        for listener in self._listeners:
+            listener.exited(entry)
 
     async def _keep_history(self, entry: Entry) -> None:
         """Its end is told the sooner."""
@@ -291,6 +324,8 @@ class Supervisor:
 
     async def _put_down(self, entry: Entry, new: RunState, line: HistoryEntry | None) -> None:
         """Whatever somebody deleted: only what was removed through amuxd is gone."""
+        if self._many_change and await self._together.done(Change(entry.state, new, line)):
+            return
         try:
             await self.on_disk(self.store.change, entry.state, new, line)
         except Missing:
@@ -311,7 +346,8 @@ class Supervisor:
             # Whoever looks at it next hears of it too.
             return
         before = attention.wait_of(entry.state)
-        if entry.parked:
+        if entry.state.parked:
+            # Also where amuxd looks away just as it was parked: parked is then in the state alone.
             after = attention.while_parked(before)
         else:
             after = attention.decide(before, fact) if entry.state.state is State.RUNNING else None
@@ -361,12 +397,16 @@ class Supervisor:
     ) -> Transition | None:
         """However long it takes to be written, it happened when it did."""
         at = at or now()
+        return await self.surely(entry, fact, lambda: self.apply(entry, fact, by, at=at, **changes))
+
+    async def surely(self, entry: Entry, fact: Fact, change: Callable[[], Awaitable[Result]]) -> Result:
+        """For a change that brings about what the fact means."""
 
         def happened() -> str:
             transition = decide(entry.situation, fact)
             return f"it is {transition.target} ({transition.reason})" if transition else _CHANGED
 
-        return await self._surely(entry, lambda: self.apply(entry, fact, by, at=at, **changes), happened)
+        return await self._surely(entry, change, happened)
 
     async def amend_surely(
         self, entry: Entry, means_something: Callable[[], bool], *properties: str, **changes: Any
@@ -482,6 +522,9 @@ class Supervisor:
         else:
             if certificate.run == entry.state.run:
                 entry.certificate = certificate
+                if entry.ends_later:
+                    self._tell_exit(entry)
+                    self.changed(entry, "SessionAlive")
 
     async def last_lines(self, entry: Entry, run: int, count: int = LINES) -> list[str]:
         """Of a run that has ended: what a shell prints that opened after that is not the command's."""
@@ -501,6 +544,11 @@ class Supervisor:
         certificate = replace(known, last_lines=lines, complete=True)
         await self._alone(entry, lambda: self._certify(entry, certificate))
         return certificate
+
+
+def _with_short_reason(step: Transition) -> Transition:
+    short = shortened(step.reason, LONGEST_REASON)
+    return step if short == step.reason else replace(step, reason=short)
 
 
 def not_written(told: str, error: StoreError) -> AmuxError:

@@ -153,14 +153,14 @@ class Unreadables:
         async with session.operation:
             if self._supervisor.registry.not_readable.get(session.id) is not session:
                 raise NoSuchSession(f"{session.name} was removed")
+            await self.look(session)
+            if session.host_alive is not Liveness.DEAD:
+                raise InvalidTransition(f"{session.name} is not known to be dead: stop it first")
             has_files = self.store.directory(session.id).exists()
             if has_files and not force:
                 raise InvalidTransition(
                     f"{session.name} cannot be read: rm -f puts its files aside, in {self.store.set_aside}"
                 )
-            await self.look(session)
-            if session.host_alive is not Liveness.DEAD:
-                raise InvalidTransition(f"{session.name} is not known to be dead: stop it first")
             where = "gone"
             if has_files:
                 try:

@@ -38,6 +38,12 @@ class _Once:
     missed: Callable[[], None]
 
 
+@dataclass
+class _Directory:
+    written: Callable[[str], None]
+    missed: Callable[[], None]
+
+
 class Watch:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,7 +53,7 @@ class Watch:
         self._armed: dict[int, str] = {}
         self._busy: set[str] = set()
         self._beat: asyncio.TimerHandle | None = None
-        self._directories: dict[int, Callable[[str], None]] = {}
+        self._directories: dict[int, _Directory] = {}
         self._once: dict[int, _Once] = {}
 
     def close(self) -> None:
@@ -69,11 +75,15 @@ class Watch:
         self._loop.remove_reader(pidfd)
 
     def directory(
-        self, path: Path, changed: Callable[[str], None], mask: int = inotify.CLOSE_WRITE | inotify.MOVED_TO
+        self,
+        path: Path,
+        written: Callable[[str], None],
+        missed: Callable[[], None],
+        mask: int = inotify.CLOSE_WRITE | inotify.MOVED_TO,
     ) -> int:
-        """Calls with the name of each file that is written in the directory."""
+        """Calls with the name of each file that is written there, and where one may have been missed."""
         watch = self._inotify.add(path, mask)
-        self._directories[watch] = changed
+        self._directories[watch] = _Directory(written, missed)
         return watch
 
     def forget_directory(self, watch: int) -> None:
@@ -150,7 +160,7 @@ class Watch:
     def _file_events(self) -> None:
         for event in self._inotify.read():
             if event.watch in self._directories:
-                self._directories[event.watch](event.name)
+                self._directories[event.watch].written(event.name)
             elif event.mask & _ONCE and (once := self._once.pop(event.watch, None)):
                 once.happened()
             elif event.mask & _GREW_OR_ROTATED and (key := self._armed.pop(event.watch, None)):
@@ -167,8 +177,10 @@ class Watch:
         # Before anybody watches the same again, which would get the same number.
         for watch in pending:
             self._inotify.remove(watch)
-        for once in pending.values():
-            once.missed()
+        for missed in [once.missed for once in pending.values()]:
+            missed()
+        for missed in [directory.missed for directory in self._directories.values()]:
+            missed()
 
     def _turn_busy(self, key: str) -> None:
         self._busy.add(key)

@@ -19,7 +19,7 @@ def measure() -> list[Row]:
         try:
             amux.start()
             directory = machine.temporary
-            firsts = Firsts(amux, _made(directory / "firsts"), each=True)
+            firsts = Firsts(amux, _made(directory / "firsts"))
             for number, (name, scenario) in enumerate(SCENARIOS.items()):
                 within = _made(directory / f"scenario-{number}")
                 for point in firsts.of(name):

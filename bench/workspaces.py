@@ -24,13 +24,16 @@ STATUS_OF_EACH = 'for place; do git -C "$place" status --porcelain=v2 --branch >
 
 
 def measure() -> list[Row]:
+    # Each with its own workspaces: all that there are is listed.
+    return [_alone(row) for row in (_added, _listed, _orphaned, _followed)]
+
+
+def _alone(row: Callable[[Amux], Row]) -> Row:
     with ground.amux() as amux:
-        with Stopwatch(amux) as stopwatch:
-            rows = [_added(amux, stopwatch), _listed(amux, stopwatch)]
-        return [*rows, _orphaned(amux), _followed(amux)]
+        return row(amux)
 
 
-def _added(amux: Amux, stopwatch: Stopwatch) -> Row:
+def _added(amux: Amux) -> Row:
     top = amux.machine.temporary / "added"
     repo = repository(top / "code", FILES)
     count = 0
@@ -46,13 +49,14 @@ def _added(amux: Amux, stopwatch: Stopwatch) -> Row:
     def by_amux(name: str) -> list[str]:
         return [str(amux.bindir / "amux"), "ws", "add", name, "--repo", str(repo)]
 
-    floor, product = interleaved(lambda: timed(by_git), lambda: timed(by_amux), rounds=ADDED)
+    with Stopwatch(amux) as stopwatch:
+        floor, product = interleaved(lambda: timed(by_git), lambda: timed(by_amux), rounds=ADDED)
     return against(
         f"ws add, {FILES} files: p50", Floor("git worktree add", p50(floor)), p50(product), at_most=1.3
     )
 
 
-def _listed(amux: Amux, stopwatch: Stopwatch) -> Row:
+def _listed(amux: Amux) -> Row:
     top = amux.machine.temporary / "listed"
     repo = repository(top / "code", FILES_LISTED)
     for number in range(LISTED):
@@ -60,11 +64,12 @@ def _listed(amux: Amux, stopwatch: Stopwatch) -> Row:
     listed = git(repo, "worktree", "list", "--porcelain").splitlines()
     places = [line.removeprefix("worktree ") for line in listed if line.startswith("worktree ")][1:]
     each = ["sh", "-c", STATUS_OF_EACH, "sh", *places]
-    floor, product = interleaved(
-        lambda: stopwatch.time(*each),
-        lambda: stopwatch.time(amux.bindir / "amux", "ws", "ls"),
-        rounds=LISTS,
-    )
+    with Stopwatch(amux) as stopwatch:
+        floor, product = interleaved(
+            lambda: stopwatch.time(*each),
+            lambda: stopwatch.time(amux.bindir / "amux", "ws", "ls"),
+            rounds=LISTS,
+        )
     return against(
         f"ws ls, {LISTED} worktrees of {FILES_LISTED} files: p50",
         Floor("git status in each", p50(floor)),

@@ -46,7 +46,10 @@ AMUX_FILES = [
         "What a session is, its state and its history; ~/.local/state if unset.",
     ),
     ("$XDG_STATE_HOME/amux/sessions/ID/runs/N/output.log", "All that the terminal printed in run N."),
-    ("$XDG_STATE_HOME/amux/sessions/ID/runs/N/exit.json", "The death certificate of run N."),
+    (
+        "$XDG_STATE_HOME/amux/sessions/ID/runs/N/exit.json",
+        "The death certificate of run N, written once all of its output is.",
+    ),
     ("$XDG_STATE_HOME/amux/workspaces/ID.json", "What a workspace is, who holds its slots and who waits."),
     (
         "$XDG_STATE_HOME/amux/worktrees/REPOSITORY/NAME/",

@@ -76,6 +76,15 @@ look() {
         has gdbus || need libglib2.0-bin glib2 glib2
         has zsh || need zsh zsh zsh
         has fish || need fish fish fish
+        has dash || need dash dash dash
+        has busybox || need busybox busybox busybox
+        # With npm come the real agents, and with Node.js some of them run; whoever has npm has both.
+        has npm || {
+            need nodejs nodejs nodejs
+            need npm nodejs-npm npm
+        }
+        # One that somebody who is not root may run: another's may be in root's own home.
+        [[ -x $AMUX_ROOT/usr/bin/python3 ]] || need python3 python3 python
     fi
 }
 

@@ -1,5 +1,6 @@
 """The fixtures that give a test a machine of its own; see tests/harness."""
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -19,6 +20,20 @@ from harness.machine import Machine  # noqa: E402
 pytest.register_assert_rewrite("harness.witnesses")
 
 REPORTED_LINES = 200
+
+# For what a test may be skipped where nothing may be left out: what no package brings to this kernel, machine
+# or Python. That no machine can boot here is none of these: too much is proven in it and nowhere else.
+BEYOND_HELP = {
+    "it waits for processes without threads",
+    "one processor works alone",
+    "the call's number is not known here",
+    "the controller of processes is not to be had here",
+    "the kernel knows no turns of one's own before 6.12",
+    "there is no /dev/fuse",
+    "this file system has no ACLs",
+    "this kernel forgets how a process ended when it is reaped",
+    "this kernel has no btrfs",
+}
 
 # How long an example takes is a matter of what else the machine does.
 settings.register_profile("amux", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,6 +58,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.integration)
 
 
+def _fail_what_is_left_out(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """A skipped test counts as passed and proves nothing; as a failure, every runner tells of it."""
+    if not os.environ.get("AMUX_TEST_EVERYTHING") or not report.skipped:
+        return
+    # What is expected to fail is called skipped as well, and was run.
+    if isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in BEYOND_HELP:
+            report.outcome = "failed"
+            report.longrepr = f"skipped, and nothing may be left out: {reason}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, None]:
+    outcome = yield
+    _fail_what_is_left_out(outcome.get_result())  # type: ignore[attr-defined]
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -50,6 +83,7 @@ def pytest_runtest_makereport(
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
     if not report.failed:
+        _fail_what_is_left_out(report)
         return
     for machine in Machine.alive:
         if not machine.manager:

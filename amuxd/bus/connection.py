@@ -220,6 +220,9 @@ class Bus:
     def _received(self, message: Message) -> bool:
         # Whatever gets out of here, or is not called handled, dbus-fast answers in its own words.
         try:
+            for descriptor in message.unix_fds:
+                # As dbus-fast receives them, whatever amuxd begins would hold logind's lock as well.
+                os.set_inheritable(descriptor, False)
             if message.message_type is MessageType.METHOD_CALL:
                 self._received_call(message)
             elif message.message_type is MessageType.SIGNAL:

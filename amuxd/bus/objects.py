@@ -22,7 +22,7 @@ from amuxd.possible import possible
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
-from amuxd.states import ENDED, Liveness, State, Transition
+from amuxd.states import Liveness, State, Transition
 from amuxd.terminals import Terminals
 from amuxd.unreadable import Unreadables
 
@@ -36,22 +36,16 @@ MANAGER = load(MANAGER_INTERFACE)
 SESSION = load(SESSION_INTERFACE)
 LOG_CONTROL = load("org.freedesktop.LogControl1")
 
-# All that can differ after a transition.
+# All that can differ after a transition that neither begins nor ends a run.
+_STANDING = (
+    *("State", "Reason", "StateChangedUSec", "Pid", "Parked", "ParkedUSec", "Resumable"),
+    *("SessionAlive", "HostAlive", "Unwritten"),
+)
+# And after any.
 _MOVING = (
-    *(
-        "State",
-        "Reason",
-        "StateChangedUSec",
-        "StartedUSec",
-        "Run",
-        "Pid",
-        "LogPath",
-        "ExitCode",
-        "ExitSignal",
-        "HowEnded",
-    ),
-    *("CoreDumped", "OomKilled", "Parked", "ParkedUSec", "Resumable", "SessionAlive", "HostAlive"),
-    *("Command", "LimitsNotEnforced", "Unwritten", "EndedUSec", "EndedAfterUSec"),
+    *_STANDING,
+    *("StartedUSec", "Run", "LogPath", "Command", "LimitsNotEnforced", "EndedUSec", "EndedAfterUSec"),
+    *("ExitCode", "ExitSignal", "HowEnded", "CoreDumped", "OomKilled"),
 )
 
 
@@ -83,14 +77,17 @@ class Announcer:
             *(MANAGER_PATH, MANAGER_INTERFACE, "SessionStateChanged", path, session.id, session.name),
             *(transition.source.value, transition.target.value, transition.reason, transition.run),
         )
-        if transition.target in ENDED:
-            code, signal = _code_and_signal(entry.certificate)
-            self._server.emit(
-                *(MANAGER_PATH, MANAGER_INTERFACE, "SessionExited", path, session.id, session.name),
-                *(code, signal, transition.run),
-            )
-        self.changed(entry, *_MOVING)
+        # A thousand of these are told before amuxd may go.
+        self.changed(entry, *(_STANDING if transition.target is State.SUSPENDED else _MOVING))
         self._totals()
+
+    def exited(self, entry: Entry) -> None:
+        path, session = path_of(entry.id), entry.session
+        code, signal = _code_and_signal(entry.certificate)
+        self._server.emit(
+            *(MANAGER_PATH, MANAGER_INTERFACE, "SessionExited", path, session.id, session.name),
+            *(code, signal, entry.state.run),
+        )
 
     def changed(self, entry: Entry, *properties: str) -> None:
         self._server.changed(path_of(entry.id), SESSION_INTERFACE, properties)

@@ -8,7 +8,7 @@ from typing import Any
 from amuxd.agents import why_unknown
 from amuxd.config import Settings
 from amuxd.errors import InvalidArgument
-from amuxd.git import INHERITED
+from amuxd.helpers import INHERITED
 from amuxd.records import Limits, ResumePolicy, Session
 from amuxd.supervisor import now
 
@@ -47,7 +47,9 @@ def session_from(
     if agent and agent not in agents:
         if settings.error:
             raise InvalidArgument(why_unknown(agent, settings.error))
-        raise InvalidArgument(f"there is no agent {agent!r}; known: {', '.join(sorted(agents))}")
+        known = ", ".join(sorted(agents))
+        hint = "what config.toml has got since is known after a reload"
+        raise InvalidArgument(f"there is no agent {agent!r}; known: {known}; {hint}")
     if not agent and not (command and command[0]):
         raise InvalidArgument("a session needs a command")
     if any("\0" in word for word in command):

@@ -1,7 +1,6 @@
 """amuxd as the commands see it: finds the bus, calls, and tells what happens."""
 
 import os
-import sys
 from time import monotonic, time
 from typing import Any, cast
 
@@ -158,7 +157,7 @@ class Client:
         # Whoever only looks on does not have started what somebody stopped.
         why = self._look_after_unit(start=False)
         if why and not self._has_said_so:
-            print(f"amux: {why}", file=sys.stderr, flush=True)
+            failures.say(f"amux: {why}")
             self._has_said_so = True
 
     def _note_owner(self, change: Signal) -> None:

@@ -1,9 +1,8 @@
 """The caller's environment that a session needs: a service's own is thin."""
 
 import os
-import sys
 
-from amuxd.cli.failures import WrongUsage
+from amuxd.cli.failures import WrongUsage, say
 
 # fmt: off
 _NAMES = frozenset((
@@ -25,7 +24,7 @@ def environment(given: tuple[str, ...]) -> dict[str, str]:
         if _is_utf8(name + value):
             chosen[name] = value
         else:
-            print(f"amux: {name} is left out: its value is not valid UTF-8", file=sys.stderr)
+            say(f"amux: {name} is left out: its value is not valid UTF-8")
     chosen.update(_given(assignment) for assignment in given)
     return chosen
 

@@ -1,5 +1,6 @@
 """Every way to fail, as a sentence, a hint and an exit code. The rest of the CLI just raises."""
 
+import contextlib
 import errno
 import sys
 
@@ -170,14 +171,20 @@ def _explain_remote(problem: RemoteError) -> Failure:
     return Failure(f"amuxd: {message} ({problem.name})")
 
 
+def say(line: str) -> None:
+    """On standard error, which may be full or closed: the exit code is true all the same."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
 def tell(problem: BaseException) -> int:
     """Says it on stderr; the exit code."""
     from amuxd.cli.text import harmless
 
     failure = explain(problem)
-    print(f"amux: {harmless(failure.sentence)}", file=sys.stderr)
+    say(f"amux: {harmless(failure.sentence)}")
     if failure.hint:
-        print(f"      {harmless(failure.hint)}", file=sys.stderr)
+        say(f"      {harmless(failure.hint)}")
     return failure.exit_code
 
 

@@ -63,7 +63,7 @@ def ls(archived: bool, states: tuple[str, ...], workspace: str | None, as_json: 
     elif render.is_terminal():
         some = states or workspace
         chosen = "no such sessions" if some else "no sessions yet: start one with amux run COMMAND"
-        print(chosen, file=sys.stderr)
+        failures.say(chosen)
 
 
 def _table(found: list[Properties]) -> list[str]:

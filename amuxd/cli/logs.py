@@ -71,7 +71,7 @@ def _opened(session: Properties, run: int | None, log: Path, lines: int | None) 
 
 
 def _note(sentence: str) -> None:
-    print(harmless(f"amux: {sentence}"), file=sys.stderr)
+    failures.say(harmless(f"amux: {sentence}"))
 
 
 def _follow(client: Client, path: str, session: Properties, log: Path, lines: int | None) -> None:

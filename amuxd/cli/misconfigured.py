@@ -1,7 +1,6 @@
 """Says that amuxd goes by other settings than the user wrote down."""
 
-import sys
-
+from amuxd.cli import failures
 from amuxd.cli.client import Client
 from amuxd.cli.text import harmless
 
@@ -16,7 +15,7 @@ class Warner:
     def warn(self) -> None:
         told = sentence(self._client)
         if told and told != self._told:
-            print(f"amux: {told}", file=sys.stderr, flush=True)
+            failures.say(f"amux: {told}")
         self._told = told
 
 

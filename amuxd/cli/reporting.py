@@ -32,7 +32,11 @@ def run(arguments: list[str]) -> int:
     try:
         _report(words, as_hook)
     except Problem as problem:
-        print(f"amux: {problem}", file=sys.stderr)
+        try:  # noqa: SIM105, contextlib is not imported here
+            print(f"amux: {problem}", file=sys.stderr, flush=True)
+        except OSError:
+            # Nobody hears it; the exit code tells all the same.
+            pass
         # To an agent, 2 from a hook means that it must not go on.
         return DID_NOT_WORK if as_hook else problem.code
     return 0

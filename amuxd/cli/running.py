@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import render, sessions
+from amuxd.cli import failures, render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.environment import environment, umask
 from amuxd.cli.failures import Failure, Interrupted, Unanswered, WrongUsage
@@ -194,7 +194,7 @@ def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
 
 def _warn_of_limits(session: Properties) -> None:
     if limits := sessions.limits_not_enforced(session):
-        print(f"amux: nothing enforces {limits}", file=sys.stderr)
+        failures.say(f"amux: nothing enforces {limits}")
 
 
 def _could_not_start(session: Properties) -> bool:

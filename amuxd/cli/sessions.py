@@ -30,6 +30,8 @@ STATUS = (
     *("Attention", "Frozen", "ShellOpen", "LastActivityUSec"),
 )
 IDLE_AFTER = 60_000_000
+# How the reason of one begins that is in the queue of its workspace.
+_QUEUED = "waiting for a slot"
 
 # What each property says where there is nothing to say.
 _NOTHING = {
@@ -92,6 +94,11 @@ def has_ended_unseen(session: Properties) -> bool:
     return bool(session["State"] == "running" and alive == "dead" and not session.get("Parked"))
 
 
+def ends_later(session: Properties) -> bool:
+    """An orphan is told to be one at once, and its end when its process has ended."""
+    return session["State"] == "orphaned" and session.get("SessionAlive") in ("alive", "unknown")
+
+
 def status(session: Properties, now: float) -> str:
     state = str(session["State"])
     details = [
@@ -124,7 +131,8 @@ def _detail(session: Properties, now: float) -> str:
         return _running_detail(session, now)
     if session["State"] == "failed":
         return ended_by(session)
-    return ""
+    queued = session["State"] == "created" and str(session.get("Reason", "")).startswith(_QUEUED)
+    return _QUEUED if queued else ""
 
 
 def _running_detail(session: Properties, now: float) -> str:

@@ -31,7 +31,7 @@ def show(name: str, as_json: bool) -> None:
 
 def last_end(client: Client, path: str, session: Properties) -> Properties:
     """The death certificate of the present run, or nothing."""
-    if session["State"] not in sessions.ENDED:
+    if session["State"] not in sessions.ENDED or sessions.ends_later(session):
         return {}
     try:
         return client.certificate(path, session["Run"])
@@ -105,6 +105,8 @@ def _earliest(certificate: Properties) -> str:
 
 
 def _end(session: Properties, certificate: Properties, now: float) -> str:
+    if sessions.ends_later(session):
+        return "not told yet: its process is being ended"
     if not certificate:
         return ""
     how = sessions.ended_by(session) if certificate.get("known", True) else "how is not known"

@@ -32,9 +32,10 @@ def wait(names: Sequence[str], any_one: bool, timeout: float | None) -> int:
     """Wait until sessions end.
 
     The exit code is the command's own, 128+N where signal N ended it; 0 for a session that was stopped and
-    left no code, 1 for one that could not start or was lost. Of several, the first that is not 0, in the
-    order given. A suspended session has not ended, and an end that cannot be written down, on a full disk
-    say, is waited for until it is: before that it is no more than what amuxd has seen.
+    left no code, 1 for one that could not start, was lost, or was archived before it ended. Of several, the
+    first that is not 0, in the order given. A suspended session has not ended, nor has an orphaned one whose
+    process lives; and an end that cannot be written down, on a full disk say, is waited for until it is:
+    before that it is no more than what amuxd has seen.
     """
     client = Client()
     client.subscribe()
@@ -128,11 +129,18 @@ def _look(
                 return monotonic() + _PATIENCE
             raise
         states[path] = session["State"]
-        if session["State"] in sessions.ENDED:
-            codes[path] = _code(session["State"], session["ExitCode"], session["ExitSignal"])
+        if session["State"] in sessions.ENDED and not sessions.ends_later(session):
+            state = _archived_from(client, path) if session["State"] == "archived" else session["State"]
+            codes[path] = _code(state, session["ExitCode"], session["ExitSignal"])
         else:
             _say_unwritten(path, waited, states, session, said)
     return None
+
+
+def _archived_from(client: Client, path: str) -> str:
+    """The state that tells how it ended, or that it has not."""
+    transitions = client.session(path, "History")[0]
+    return next((old for _, _, old, new, _, _ in reversed(transitions) if new == "archived"), "")
 
 
 def _say_unwritten(
@@ -146,7 +154,7 @@ def _say_unwritten(
     if unwritten and path not in said:
         said.add(path)
         why = "waiting until its end is written" if has_ended else "still waiting"
-        print(f"amux: {harmless(waited[path])}: {harmless(unwritten)}; {why}", file=sys.stderr)
+        failures.say(f"amux: {harmless(waited[path])}: {harmless(unwritten)}; {why}")
 
 
 def _take_in(
@@ -157,10 +165,10 @@ def _take_in(
     said: set[str],
 ) -> None:
     if signal.member == "SessionStateChanged":
-        path, new = signal.body[0], signal.body[4]
+        path, old, new = signal.body[0], signal.body[3], signal.body[4]
         states[path] = new
         if path in waited and new == "archived":
-            codes.setdefault(path, _code(new, -1, ""))
+            codes.setdefault(path, _code(old, -1, ""))
     elif signal.member == "SessionExited":
         path, _, _, exit_code, name, _ = signal.body
         if path in waited:
@@ -179,4 +187,4 @@ def _code(state: str, exit_code: int, signal: str) -> int:
         return exit_code
     if number := signal_number(signal):
         return 128 + number
-    return 0 if state in ("completed", "stopped", "archived") else 1
+    return 0 if state in ("completed", "stopped") else 1

@@ -128,7 +128,7 @@ class _Told:
                 # It was removed just now, which is told next.
         if self._states[key] != (state, run):
             self._state(key, name, self._states[key][0], state, session["Reason"], run)
-        if state in sessions.EXITED:
+        if state in sessions.EXITED and not sessions.ends_later(session):
             self._exit(key, name, session["ExitCode"], session["ExitSignal"], run)
         self._told_until[key], self._told_since[key] = session["StateChangedUSec"], 0
 
@@ -140,7 +140,8 @@ class _Told:
         for number, (_, run, old, new, reason, _) in enumerate(since):
             if number >= told:
                 self._state(key, name, old, new, reason, run)
-            if new in sessions.EXITED and (key, run) not in self._exited:
+            is_to_come = run == session["Run"] and sessions.ends_later(session)
+            if new in sessions.EXITED and (key, run) not in self._exited and not is_to_come:
                 end = self._client.certificate(path, run)
                 self._exit(key, name, end.get("exit_code", -1), end.get("signal", ""), run)
 
@@ -150,7 +151,7 @@ class _Told:
         self._states[key] = (state, run)
         self._told_until[key], self._told_since[key] = session["StateChangedUSec"], 0
         self._attention[key] = (session["Attention"], session["AttentionMessage"])
-        if state in sessions.ENDED:
+        if state in sessions.ENDED and not sessions.ends_later(session):
             self._exited.add((key, run))
         now = time.time()
         status, why = sessions.status(session, now), sessions.reason(session, now)

@@ -80,7 +80,7 @@ def make(
     where = client.manager("AddWorkspace", "sa{sv}", name, options, patient=True)[0]
     found = client.workspace_properties(where)
     if found["HookFailure"]:
-        print(harmless(f"amux: {found['HookFailure']}"), file=sys.stderr)
+        failures.say(harmless(f"amux: {found['HookFailure']}"))
     if with_setup and found["SetupCommand"]:
         _set_up_if_allowed(client, where, found, allow_setup)
     return found
@@ -95,8 +95,8 @@ def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: boo
     command = found["SetupCommand"]
     if not found["SetupAllowed"] and not allow:
         if not (sys.stdin.isatty() and render.is_terminal()):
-            print(harmless(f"amux: not set up: nobody has allowed {command!r} yet"), file=sys.stderr)
-            print(harmless(f"      amux ws setup --allow {found['Id']}"), file=sys.stderr)
+            failures.say(harmless(f"amux: not set up: nobody has allowed {command!r} yet"))
+            failures.say(harmless(f"      amux ws setup --allow {found['Id']}"))
             return
         question = f"Run {command!r} in it, and from now on in each new worktree of {found['Repository']}?"
         allow = click.confirm(harmless(question))
@@ -117,7 +117,7 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
     if ends(client, {session: sessions.label(properties)})[session]:
         properties = client.properties(session)
         for line in client.certificate(session, properties["Run"]).get("last_lines", []):
-            print(harmless(f"  {line}"), file=sys.stderr)
+            failures.say(harmless(f"  {line}"))
         raise Failure(
             f"the set-up of {found['Name']} failed: {properties['Reason']}", f"amux logs {properties['Id']}"
         )
@@ -147,7 +147,7 @@ def ls(as_json: bool) -> None:
     elif found:
         print("\n".join(standing.table(found)))
     elif render.is_terminal():
-        print("no workspaces yet: make one with amux ws add NAME", file=sys.stderr)
+        failures.say("no workspaces yet: make one with amux ws add NAME")
 
 
 @ws.command()

@@ -11,6 +11,8 @@ from amuxd.states import End
 
 # The file in a run's directory that a shell leaves the code of its command in.
 EXIT_STATUS = "exit_status"
+# And how one ended of which the kernel told its parent alone.
+ENDED = "ended"
 
 
 class LaunchRefused(Exception):
@@ -195,6 +197,9 @@ class Host(Protocol):
         """Returns when no process is left."""
 
     async def attached(self, session_id: str) -> int: ...
+
+    def may_be_attached(self, session_id: str) -> bool:
+        """False where nobody has ever attached to its terminal."""
 
     async def panes(self, session_id: str) -> int:
         """In how many windows and panes of its terminal something runs, the command's own among them."""

@@ -1,19 +1,28 @@
 """Sessions where there is no systemd: kept together by their terminal server and a mark they carry."""
 
-import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
-from amuxd.hosts import LaunchRefused, ServerEnd
+from amuxd.hosts import LaunchRefused, ServerEnd, StopRefused
 from amuxd.hosts.cgroups import asked_for
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable, run
 from amuxd.records import Limits, Process, Session
+from amuxd.threads import one_at_a_time
 
 MARK = "AMUX_SESSION_ID"
 GRACE = 5.0
+# How long what was asked to end, and then killed, may take to go.
+DEADLINE = GRACE + 10.0
+# For looks at all processes, on top of that: the kernel may not answer about one that hangs in it.
+LOOKS = 15.0
+
+Result = TypeVar("Result")
 
 
 class Bare:
@@ -45,10 +54,11 @@ class Bare:
         """Without systemd there is nobody to ask: the processes themselves are all that is watched."""
 
     async def stop(self, session_id: str) -> None:
-        await asyncio.to_thread(self._stop, session_id)
+        if left := await _answered(session_id, partial(self._stop, session_id)):
+            raise StopRefused(_cannot_be_ended(left))
 
     async def kill(self, session_id: str) -> None:
-        await asyncio.to_thread(self._signal_all, session_id)
+        await _answered(session_id, partial(self._kill, session_id))
 
     async def standing(self) -> dict[str, str]:
         return {socket.stem: socket.stem for socket in self._sockets.glob("*.sock")}
@@ -57,7 +67,7 @@ class Bare:
         """What is frozen here nobody told of."""
 
     async def members(self, session_id: str) -> list[int]:
-        return [process.pid for process in await asyncio.to_thread(self._members, session_id)]
+        return [process.pid for process in await _answered(session_id, partial(self._members, session_id))]
 
     async def is_ending(self, session_id: str) -> bool:
         return False
@@ -82,21 +92,50 @@ class Bare:
         found.pop(psutil.Process().pid, None)
         return [process for process in found.values() if _runs(process)]
 
-    def _stop(self, session_id: str) -> None:
+    def _stop(self, session_id: str) -> list[psutil.Process]:
+        """What does not end: it waits in the kernel for a disk that hangs, say, or is another user's."""
+        over = time.monotonic() + DEADLINE
         remaining = self._members(session_id)
         for process in remaining:
             _ask(process.terminate)
-        psutil.wait_procs(remaining, timeout=GRACE if remaining else 0)
+        _wait(remaining, GRACE)
         # A process may have forked while it was being looked for.
-        while self._signal_all(session_id):
-            pass
+        while self._kill(session_id):
+            if time.monotonic() >= over:
+                return self._members(session_id)
+        return []
 
-    def _signal_all(self, session_id: str) -> bool:
+    def _kill(self, session_id: str) -> list[psutil.Process]:
+        """All that were there to be killed."""
         remaining = self._members(session_id)
         for process in remaining:
             _ask(process.kill)
-        psutil.wait_procs(remaining, timeout=GRACE if remaining else 0)
-        return bool(remaining)
+        _wait(remaining, GRACE)
+        return remaining
+
+
+async def _answered(session_id: str, work: Callable[[], Result]) -> Result:
+    """Not in a thread that others need, nor in one that the end of amuxd waits for."""
+    try:
+        return await one_at_a_time(f"the processes of {session_id}", work, DEADLINE + LOOKS)
+    except TimeoutError:
+        raise StopRefused("its processes could not be looked at in time: one of them may hang") from None
+
+
+def _cannot_be_ended(left: Sequence[psutil.Process]) -> str:
+    named = ", ".join(f"{process.pid} ({_name(process)})" for process in left)
+    return f"process{'es' if len(left) > 1 else ''} {named} cannot be ended, not even by SIGKILL"
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return "gone since"
+
+
+def _wait(processes: Sequence[psutil.Process], patience: float) -> None:
+    psutil.wait_procs(processes, timeout=patience if processes else 0)
 
 
 def _ask(verb: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from amuxd import processes
 from amuxd.records import Limits, Process
 
 _CONTROLLERS = {
@@ -50,10 +51,10 @@ def _lines(server: Process, name: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
         cgroup = _cgroup(server)
         if cgroup is not None:
-            yield from (cgroup / name).read_text().splitlines()
+            yield from processes.read(f"{cgroup}/{name}").splitlines()
 
 
 def _cgroup(server: Process) -> Path | None:
-    membership = Path(f"/proc/{server.pid}/cgroup").read_text().splitlines()
+    membership = processes.read(f"/proc/{server.pid}/cgroup").splitlines()
     cgroup = next((line[3:] for line in membership if line.startswith("0::")), "")
     return Path(f"/sys/fs/cgroup{cgroup}") if "/amux-" in cgroup else None

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from amuxd import processes
-from amuxd.hosts import EXIT_STATUS, Enclosure, Ended, Gone, Home
+from amuxd.hosts import ENDED, EXIT_STATUS, Enclosure, Ended, Gone, Home
 from amuxd.hosts.cgroups import memory_kills
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import readable_within
@@ -19,6 +19,7 @@ from amuxd.store import Store
 STATUS_DEADLINE = 2.0
 
 _EXIT_STATUS = re.compile(rb" *([0-9]+)\n")
+_ENDED = re.compile(rb"([0-9]+) ([0-9]+)\n")
 
 
 class Ends:
@@ -50,14 +51,25 @@ class Ends:
                     return End(code=int(whole[1]))
         return None
 
+    def of_command(self, session: Session, run: int, home: Home) -> End | None:
+        return processes.end_of(home.command_fd, home.command) or self.told_by_parent(session, run)
+
+    def told_by_parent(self, session: Session, run: int) -> End | None:
+        for place in (self._store.run_directory(session.id, run), self._layout.gates(session.id)):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if whole := _ENDED.fullmatch((place / ENDED).read_bytes()):
+                    return processes.from_wait_code(int(whole[1]), int(whole[2]))
+        return None
+
     def end_on_record(self, session: Session, run: int) -> End | None:
-        return self.end_in_shell(session, run) or self.refusal(session, run)
+        told = self.end_in_shell(session, run) or self.refusal(session, run)
+        return told or self.told_by_parent(session, run)
 
     async def end_of(self, session: Session, run: int, home: Home) -> End:
         # A shell may be gone by the time that its command's end is read.
         if (told := self.end_in_shell(session, run)) is not None:
             return told
-        end = processes.end_of(home.command_fd, home.command)
+        end = self.of_command(session, run, home)
         if await self._server_ends_too(session.id, home, end):
             return await self._end_with_server(session, home, end or End())
         if end is None:

@@ -1,9 +1,10 @@
 """Runs in the pane, by itself: launch.py RUN-DIRECTORY GATES [UMASK]. Kept to what starts fast.
 
 The command waits behind a gate until amuxd holds its process and has written down that it runs, so that no
-end comes too early to be seen. Its parent becomes a cat that never reaps it: however long amuxd is away, the
-kernel keeps how it ended. The cat prints what amuxd writes into the last gate, which is how the log gets an
-end that comes after all that the command printed; and when the cat goes, the terminal is over.
+end comes too early to be seen. Its parent becomes a cat that never reaps it: however long amuxd is away,
+the kernel keeps how it ended. Where that is told to the parent alone, it writes it down before it becomes
+the cat. The cat prints what amuxd writes into the last gate, which is how the log gets an end that comes
+after all that the command printed; and when the cat goes, the terminal is over.
 """
 
 import errno
@@ -21,9 +22,12 @@ def main() -> None:
     token = _read(os.open(f"{run}/token", os.O_RDONLY)).strip()
     # Opened before amuxd is told that it may open the gate: what it says must find somebody here.
     gate = os.open(f"{gates}/gate", os.O_RDONLY)
+    # Both are closed where another program begins.
+    begins, beginning = os.pipe()
     child = os.fork()
     if child:
-        _stay(gates, child)
+        os.close(beginning)
+        _stay(run, gates, child, begins)
     else:
         _wait(gates, gate)
         # The terminal server gives its own client's.
@@ -33,13 +37,39 @@ def main() -> None:
         _become(run, directory, command, umask)
 
 
-def _stay(gates: str, child: int) -> None:
+def _stay(run: str, gates: str, child: int, begins: int) -> None:
     # What is typed is for the command.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     _write(f"{gates}/up", b"%d %d\n" % (child, os.getppid()))
+    _read(begins)
+    if _is_shut(child):
+        # As sudo is. To nobody but its parent does the kernel say how it ended, and so the parent says it.
+        end = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        if end:
+            told = b"%d %d\n" % (end.si_code, end.si_status)
+            # A disk may be full, and what is among the gates goes with the machine.
+            for place in (gates, run):
+                _put(f"{place}/ended", told)
     os.environ["PATH"] = os.defpath
     os.execvp("cat", ["cat", f"{gates}/end"])
+
+
+def _is_shut(child: int) -> bool:
+    # Which waits until the other program has begun; of one that has ended by then it does not tell.
+    try:
+        os.close(os.open(f"/proc/{child}/environ", os.O_RDONLY))
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    try:
+        os.readlink(f"/proc/{child}/ns/user")  # noqa: PTH115
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _wait(gates: str, gate: int) -> None:
@@ -99,6 +129,15 @@ def _read(fd: int, size: int = 1 << 22) -> bytes:
         data += more
     os.close(fd)
     return data
+
+
+def _put(path: str, data: bytes) -> None:
+    """Whole or not at all; a disk that is full costs no more than that."""
+    try:
+        _write(f"{path}.new", data)
+        os.rename(f"{path}.new", path)  # noqa: PTH104
+    except OSError:
+        pass
 
 
 def _write(path: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from amuxd import processes
-from amuxd.hosts import EXIT_STATUS, Enclosure, Home, LaunchRefused, loggers
+from amuxd.hosts import ENDED, EXIT_STATUS, Enclosure, Home, LaunchRefused, loggers
 from amuxd.hosts.cgroups import memory_kills
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.pipes import hear
@@ -85,7 +85,7 @@ class Launcher:
         run_directory = self._store.prepare_run(session.id, run)
         # An amuxd that was killed may have left it there, and this run's log may go on.
         take_out_ends(run_directory / "output.log")
-        for leftover in ("not_started", EXIT_STATUS):
+        for leftover in ("not_started", EXIT_STATUS, ENDED):
             (run_directory / leftover).unlink(missing_ok=True)
         _write_private(run_directory / "command", self._command(session, run, environment, run_directory))
         marker = self._layout.attached / session.id

@@ -13,6 +13,10 @@ class Layout:
         self._tmux = runtime / "tmux"
         self._gates = runtime / "gates"
         self.attached = runtime / "attached"
+        # As it was found last: a directory in the PATH may not answer.
+        self.tmux: str | None = None
+        # Who attached before now has left a mark there, unless somebody tidied that away.
+        self._knows_attached = self.attached.is_dir()
         self.make()
 
     def make(self) -> None:
@@ -29,6 +33,9 @@ class Layout:
     def gates(self, session_id: str) -> Path:
         return self._gates / session_id
 
+    def may_be_attached(self, session_id: str) -> bool:
+        return not self._knows_attached or (self.attached / session_id).exists()
+
     def waits_for_room(self, session_id: str) -> Path:
         """There while the output cannot be written."""
         return self.gates(session_id) / "full"
@@ -39,4 +46,5 @@ class Layout:
             leftover.unlink(missing_ok=True)
 
     def terminal(self, session_id: str) -> Terminal:
-        return Terminal(program() or "tmux", self.socket(session_id))
+        self.tmux = self.tmux or program()
+        return Terminal(self.tmux or "tmux", self.socket(session_id))

@@ -33,6 +33,8 @@ PANE_DEADLINE = 30.0
 FIRST_DEADLINE = 8.0
 # Of a file system, which may be on a network.
 CHECK_DEADLINE = 5.0
+# By then nobody knows how.
+_ENDED_WITHOUT_WORD = "Process has ended. Click or press R to restart."
 
 # As shell.sh starts it.
 _RUNS_LINE = ["-i", "-c"]
@@ -49,6 +51,8 @@ class LocalHost:
         self.attached_directory = self._layout.attached
         self._ends = Ends(enclosure, store, self._layout)
         self._outputs = Outputs(store, self._layout, log_cap)
+        # The run of a session whose log is whole, before anybody has asked for that.
+        self._drained: dict[str, int] = {}
 
     def unit(self, session_id: str) -> str:
         return self._enclosure.unit(session_id)
@@ -67,6 +71,9 @@ class LocalHost:
 
     async def attached(self, session_id: str) -> int:
         return await self._terminal(session_id).clients()
+
+    def may_be_attached(self, session_id: str) -> bool:
+        return self._layout.may_be_attached(session_id)
 
     async def panes(self, session_id: str) -> int:
         return await self._terminal(session_id).panes()
@@ -90,9 +97,10 @@ class LocalHost:
 
     async def launch(self, session: Session, run: int, keep_terminal: bool) -> Home:
         await self.check(session)
-        environment, tmux = environment_of(session, self._runtime), program()
+        environment, tmux = environment_of(session, self._runtime), await asyncio.to_thread(program)
         if tmux is None:
             raise LaunchRefused("tmux is not installed")
+        self._layout.tmux = tmux
         try:
             return await self._launcher.launch(tmux, session, run, environment, keep_terminal, FIRST_DEADLINE)
         except NotOpened as silence:
@@ -124,8 +132,8 @@ class LocalHost:
             return Ended(told)
         command_fd = processes.open_process(state.command)
         if command_fd is None:
-            if refusal := self._ends.refusal(session, state.run):
-                return Ended(refusal)
+            if told := self._ends.end_on_record(session, state.run):
+                return Ended(told)
             return await self._ends.gone(session)
         home = Home(state.command, state.server, command_fd, -1)
         try:
@@ -143,8 +151,9 @@ class LocalHost:
         if processes.is_dying(home.command):
             if not await readable_within(home.command_fd, STATUS_DEADLINE):
                 return Unknown("its command is being killed, and has not ended yet")
+            await self._have_told(session, state.run, home)
             # Nobody reaps it while its terminal stands.
-            end = processes.end_of(home.command_fd, home.command) or End()
+            end = self._ends.of_command(session, state.run, home) or End()
             if end.code == 127 and (refusal := self._ends.refusal(session, state.run)):
                 return Ended(refusal)
             return Ended(for_memory(session, end, home.server, state.memory_kills))
@@ -180,7 +189,25 @@ class LocalHost:
         return self._ends.end_on_record(session, run)
 
     async def end_of(self, session: Session, run: int, home: Home) -> End:
+        await self._have_told(session, run, home)
         return await self._ends.end_of(session, run, home)
+
+    async def _have_told(self, session: Session, run: int, home: Home) -> None:
+        """Once all is printed its parent has told it. If not, that goes, and the kernel tells everybody."""
+        if not processes.is_withheld(home.command):
+            return
+        await self.drain(session.id, run, home.server)
+        if self._ends.told_by_parent(session, run) is not None:
+            # Another mark would need another who prints it, and there is one who still has the terminal.
+            self._drained[session.id] = run
+            return
+        with contextlib.suppress(TmuxUnreachable, TmuxRefused):
+            # It is drawn once, as the terminal ends with that.
+            await self._terminal(session.id).run("set", "-g", ENDED_TEXT, _ENDED_WITHOUT_WORD)
+        self._outputs.let_go_of_end(session.id)
+        # Whoever stops it may have left it meanwhile.
+        if not home.is_closed:
+            await asyncio.to_thread(processes.is_reaped_within, home.command_fd, STATUS_DEADLINE)
 
     def is_frozen(self, home: Home) -> bool:
         return is_frozen(home.server)
@@ -193,6 +220,8 @@ class LocalHost:
         return await self._outputs.logger(session_id, run, server)
 
     async def drain(self, session_id: str, run: int, server: Process | None) -> None:
+        if self._drained.pop(session_id, None) == run:
+            return
         if server is not None:
             await self._let_go_on(session_id, server)
         await self._outputs.drain(session_id, run, server)
@@ -263,6 +292,7 @@ class LocalHost:
 
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         self._launcher.close_gate(session_id)
+        self._drained.pop(session_id, None)
         self._outputs.let_go_of_end(session_id)
         if at_once:
             await self._enclosure.kill(session_id)

@@ -116,7 +116,7 @@ def _machine_of(beginning: bytes) -> int:
 
 def _does_kernel_refuse(beginning: bytes) -> bool:
     """Asked with nothing but the beginning: neither it nor an emulator of its has anything to run."""
-    file = os.memfd_create("program", 0)
+    file = os.memfd_create("program", os.MFD_CLOEXEC)
     try:
         os.write(file, beginning)
         subprocess.run(

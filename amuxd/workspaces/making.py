@@ -9,7 +9,8 @@ from pathlib import Path
 
 from amuxd.errors import AmuxError, Internal, InvalidArgument, LaunchFailed
 from amuxd.files import StoreError
-from amuxd.git import INHERITED, GitFailed, without_own
+from amuxd.git import GitFailed, without_own
+from amuxd.helpers import INHERITED
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs

@@ -85,6 +85,9 @@ class Orphans:
         if workspace := self._workspaces.of(entry):
             self._cover(workspace)
 
+    def exited(self, entry: Entry) -> None:
+        pass
+
     def changed(self, entry: Entry, *properties: str) -> None:
         ground = _ground_of(entry) if "SessionAlive" in properties else None
         workspace = self._workspaces.of(entry)
@@ -276,7 +279,8 @@ async def end_orphan(runs: Runs, entry: Entry) -> None:
             if not entry.ended.is_set():
                 # It lives on, and is certified when it ends.
                 return
-            end = processes.end_of(left.command_fd, left.command) or end
+            seen = processes.end_of(left.command_fd, left.command)
+            end = seen or runs.host.end_on_record(entry.session, entry.state.run) or end
     runs.homes.leave(entry)
     entry.keeps_terminal = False
     entry.attached = 0

@@ -54,6 +54,9 @@ class Queue:
     def appeared(self, entry: Entry) -> None:
         pass
 
+    def exited(self, entry: Entry) -> None:
+        pass
+
     def changed(self, entry: Entry, *properties: str) -> None:
         pass
 

@@ -1,6 +1,7 @@
 """How a worktree stands: what is in it that is nowhere else."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -184,7 +185,7 @@ def examine(
     directory: Path, own: Path, repository: str, made_branch: str, environment: Mapping[str, str]
 ) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
-    _refuse_other(directory, own)
+    _refuse_other(directory, own, repository)
     inside = _everything_in(directory, own, environment)
     files = inside.files
     whole = [name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)]
@@ -204,13 +205,17 @@ def examine(
     )
 
 
-def _refuse_other(directory: Path, own: Path) -> None:
+def _refuse_other(directory: Path, own: Path, repository: str) -> None:
     """Without its .git, or with that of another, git would tell of another worktree instead."""
     mark = directory / ".git"
     if not mark.is_file():
-        raise GitFailed([], -1, f"{mark} is gone: git worktree repair {directory}")
+        raise GitFailed([], -1, f"{mark} is gone: {repairing(repository)}")
     if not _leads_to(directory, own):
-        raise GitFailed([], -1, f"{mark} does not lead to {own}: git worktree repair {directory}")
+        raise GitFailed([], -1, f"{mark} does not lead to {own}: {repairing(repository)}")
+
+
+def repairing(repository: str, *moved: str) -> str:
+    return f"{shlex.join(['git', '-C', repository, 'worktree', 'repair', *moved])} may mend that"
 
 
 def _leads_to(directory: Path, own: Path) -> bool:

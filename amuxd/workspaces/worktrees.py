@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
-from amuxd.git import CHECKOUT, INHERITED, GitFailed, git, programs_in
+from amuxd.git import CHECKOUT, GitFailed, git, programs_in
+from amuxd.helpers import INHERITED
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
 from amuxd.workspaces.directories import Presence
@@ -19,7 +20,12 @@ from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 
 # What git itself writes into the lock of a worktree that it is just making.
 _BEING_CHECKED_OUT = "initializing"
+# Of a file in git's index, by whether it is a program.
+_MODES = {False: "100644", True: "100755"}
 _LONGEST = 180
+_WORKERS = "checkout.workers"
+# git config's exit code; any other is that of a failure.
+_NOT_SET = 1
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,7 @@ def _check_out(workspace: Workspace, wish: Wish) -> str:
             workspace.repository,
             *words,
             deadline=CHECKOUT,
-            environment=wish.environment,
+            environment={**wish.environment, **_all_processors(workspace.repository, wish.environment)},
             umask=wish.umask,
             hooks=True,
         )
@@ -150,6 +156,16 @@ def _check_out(workspace: Workspace, wish: Wish) -> str:
         how = f"failed with code {error.code}" if error.code > 0 else "was ended"
         return f"its post-checkout hook {how}{f': {error.said}' if error.said else ''}"
     return ""
+
+
+def _all_processors(repository: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """git itself takes one, unless its user, whose environment this is, has said otherwise."""
+    try:
+        git(repository, "config", _WORKERS, environment=environment)
+    except GitFailed as error:
+        if error.code == _NOT_SET:
+            return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": _WORKERS, "GIT_CONFIG_VALUE_0": "0"}
+    return {}
 
 
 def _make_directory(directory: Path, umask: int) -> None:
@@ -224,7 +240,7 @@ def _is_being_checked_out(directory: Path) -> bool:
 
 
 def _is_half_made(directory: Path, workspace: Workspace) -> bool:
-    """git was killed while it checked the files out: some are missing, and no other is there."""
+    """git was killed while it checked the files out: some are missing or cut short, and no other is there."""
     if not _is_being_checked_out(directory):
         return False
     with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
@@ -233,7 +249,44 @@ def _is_half_made(directory: Path, workspace: Workspace) -> bool:
         git(directory, "read-tree", "HEAD", environment=whole)
         asked = ["--porcelain", "-z", "--untracked-files=all", "--ignored"]
         found = git(directory, "status", *asked, environment=whole).split("\0")[:-1]
-    return all(record.startswith(" D ") for record in found)
+        return all(
+            record.startswith(" D ")
+            or (record.startswith(" M ") and _is_cut_short(directory, record[len(" M ") :], whole))
+            for record in found
+        )
+
+
+def _is_cut_short(directory: Path, name: str, environment: Mapping[str, str]) -> bool:
+    """It has the beginning of what git was writing into it, and nothing else: no person wrote any of that."""
+    # The file that says so may be missing or cut short itself.
+    asked = ["check-attr", "--cached", "-z", "filter", "--", name]
+    if git(directory, *asked, environment=environment).split("\0")[2] not in ("unspecified", "unset"):
+        # What a filter makes of it is not known to amux.
+        return False
+    listing = git(
+        directory, "--literal-pathspecs", "ls-files", "-s", "-z", "--", name, environment=environment
+    )
+    mode, blob = listing.split()[:2]
+    try:
+        content = _content(directory / name, mode)
+    except OSError:
+        return False
+    if content is None:
+        return False
+    whole = git(directory, "cat-file", "blob", blob, environment=environment)
+    return _is_beginning(content, whole.encode(errors="surrogateescape"))
+
+
+def _content(file: Path, mode: str) -> bytes | None:
+    """None where git made something else: somebody has replaced it, or changed whether it is a program."""
+    made = file.lstat().st_mode
+    if not stat.S_ISREG(made) or mode != _MODES[bool(made & stat.S_IXUSR)]:
+        return None
+    return file.read_bytes()
+
+
+def _is_beginning(content: bytes, whole: bytes) -> bool:
+    return len(content) < len(whole) and whole.startswith(content)
 
 
 def look(workspace: Workspace, there: str = "") -> Standing:
@@ -324,7 +377,7 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
                 return Stays(f"{directory} itself, which git does not list")
             raise WorkspaceDirty(
                 f"{directory} is there, and git lists no such worktree of {workspace.repository}: "
-                "git worktree repair, or move it away"
+                f"{standing.repairing(workspace.repository, directory)}, or move it away"
             )
         found = look(workspace)
     except GitFailed as error:
@@ -353,7 +406,7 @@ def _reasons(workspace: Workspace, found: Standing, losses: list[str]) -> Iterat
     if found.out_of_sight:
         yield (
             f"{workspace.directory} is not there, and nobody can tell what work is in it: put it back, "
-            "mount it, or git worktree repair where it is now; --force forgets it"
+            "mount it, or run git worktree repair in it where it is now; --force forgets it"
         )
     elif told := standing.without_filters(found.files):
         yield told

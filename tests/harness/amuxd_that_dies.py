@@ -92,14 +92,14 @@ def dig(points: Points) -> None:
     from amuxd.hosts import tmux
 
     before(Bus, "_send", lambda _, message: f"send {message.member or 'a reply'}")
-    write = files.write
+    unsynced = files.unsynced
 
-    def write_half(path: Path, text: str) -> None:
+    def write_half(path: Path, text: str) -> int:
         what = json.loads(text)["state"] if path.name.startswith("state.json") else ""
-        points.reach(f"half of {path.name} {what}", lambda: write(path, text[: len(text) // 2]))
-        write(path, text)
+        points.reach(f"half of {path.name} {what}", lambda: unsynced(path, text[: len(text) // 2]))
+        return int(unsynced(path, text))
 
-    files.write = write_half
+    files.unsynced = write_half
     call, run = Bus.call, tmux.run
 
     async def answered(*arguments: Any, **options: Any) -> Any:

@@ -23,7 +23,7 @@ NO_NOTIFIER = "[D-BUS Service]\nName=org.freedesktop.Notifications\nExec=/bin/fa
 
 
 class LeftBehind(Exception):
-    """A session's processes outlived it."""
+    """A session's processes outlived it, or a test's settings would hold for the next one's amuxd."""
 
 
 class Amux(Client):
@@ -79,18 +79,18 @@ class Amux(Client):
         return self.machine.journal(f"--since=@{self._since}", "--user-unit=amuxd.service", **matches)
 
     def close(self) -> None:
-        """Ends and removes everything of amux; LeftBehind names what had escaped from its unit."""
+        """Ends and removes everything of amux; LeftBehind names what should not have been there any more."""
         super().close()
         systemctl = self.machine.systemctl
         systemctl("stop", "amuxd.socket", "amuxd.service", check=False)
         systemctl("kill", "--signal=SIGKILL", "amux-*.service", check=False)
         systemctl("stop", "amux-*.service", "amux.slice", check=False)
         systemctl("reset-failed", check=False)
-        remains = self._leftovers()
+        remains = [*self._leftovers(), *self._settings()]
         for directory in (self.state, self.config.parent, self.machine.outside(self.runtime)):
             shutil.rmtree(directory, ignore_errors=True)
         if remains:
-            raise LeftBehind("left behind by a session: " + "; ".join(remains))
+            raise LeftBehind("left behind: " + "; ".join(remains))
 
     def _leftovers(self) -> list[str]:
         with contextlib.suppress(TimeoutError):
@@ -104,6 +104,16 @@ class Amux(Client):
             except (OSError, psutil.NoSuchProcess):
                 continue
         return remains
+
+    def _settings(self) -> list[str]:
+        left = sorted(self.machine.outside(self.machine.runtime).glob("systemd/user/amux*.d/*"))
+        for path in left:
+            path.unlink()
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+        if left:
+            self.machine.systemctl("daemon-reload")
+        return [f"{path.parent.name}/{path.name}" for path in left]
 
     def _strangers(self) -> list[psutil.Process]:
         return [process for process in self.machine.processes() if process.pid not in self._before]

@@ -59,16 +59,12 @@ def _walk(amux: Killable, scenario: Scenario, subject: Subject, point: int) -> W
 
 
 class Firsts:
-    """Which points of a scenario are in none before it, by what amuxd comes to when it is left alone.
+    """Which points of a scenario are in none before it, by what amuxd comes to when it is left alone."""
 
-    Where each is met, none of them is left out.
-    """
-
-    def __init__(self, amux: Killable, directory: Path, each: bool = False) -> None:
+    def __init__(self, amux: Killable, directory: Path) -> None:
         self.passed: set[Step] = set()
         self._amux = amux
         self._directory = directory
-        self._each = each
         self._met: set[tuple[str, str, str]] = set()
         self._start: list[str] = []
         self._points: dict[str, list[int]] = {}
@@ -85,13 +81,9 @@ class Firsts:
         self._looks += 1
         seen = walk(self._amux, scenario, self._directory / str(self._looks), 0)
         self.passed |= seen.passed
-        every = 1 if self._each else scenario.every
-        points, fresh = [], 0
+        points = []
         for point, kind in enumerate(self._kinds(scenario, [_alike(line) for line in seen.reached]), 1):
-            if kind in self._met:
-                continue
-            fresh += 1
-            if fresh % every == 1 % every:
+            if kind not in self._met:
                 self._met.add(kind)
                 points.append(point)
         return points

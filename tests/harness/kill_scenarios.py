@@ -25,8 +25,6 @@ class Scenario:
     in_shell: bool = False
     # Who asks for it is told that it did not work.
     is_refused: bool = False
-    # Of the points that no scenario before it has, make test kills at each so-manieth.
-    every: int = 1
 
 
 def nothing(_: Subject) -> None:
@@ -364,14 +362,14 @@ SCENARIOS: dict[str, Scenario] = {
     "restart and wait": Scenario(run_end_and_let_another_in, restart, {"failed", "running"}, in_slot=True),
     "be orphaned": Scenario(create_and_start, lose_the_directory, {"orphaned"}, in_slot=True),
     "be orphaned unwatched": Scenario(lose_the_directory_unwatched, come_back, {"orphaned"}, in_slot=True),
-    "end well": Scenario(create_and_start, end_well, {"completed"}, every=3),
+    "end well": Scenario(create_and_start, end_well, {"completed"}),
     "end well and stay": Scenario(create_and_start, end_and_stay, {"running"}, agent="staying"),
     "end while suspended": Scenario(end_suspended, come_back, {"failed"}),
     "not start": Scenario(create_and_lose_place, start, {"created", "failed"}, is_refused=True),
     "restart a stopped one": Scenario(run_and_stop, restart, {"stopped", "running"}),
     "restart a suspended one": Scenario(run_and_reboot_and_begin, restart, {"suspended", "running"}),
     "archive a created one": Scenario(create, archive, {"created", "archived"}),
-    "clean": Scenario(run_end_and_grow_old, clean, {"failed", "none"}, every=3),
+    "clean": Scenario(run_end_and_grow_old, clean, {"failed", "none"}),
     "reboot": Scenario(run_and_reboot, begin, {"suspended"}),
     "lose power": Scenario(run_and_lose_power, begin, {"suspended"}),
     "come back by itself": Scenario(run_for_ever_and_reboot, come_back_by_itself, {"running"}),
@@ -384,15 +382,15 @@ SCENARIOS: dict[str, Scenario] = {
     "be suspended for a shutdown that is called off": Scenario(
         run_with_logind, hear_of_a_shutdown_that_is_called_off, {"running"}
     ),
-    "end well while suspended": Scenario(end_well_suspended, come_back, {"completed"}, every=3),
+    "end well while suspended": Scenario(end_well_suspended, come_back, {"completed"}),
     "not be stopped": Scenario(run_and_obstruct, stop, {"running", "stopped", "failed"}, is_refused=True),
-    "not begin what was left created": Scenario(run_end_and_leave_created, come_back, {"failed"}, every=3),
+    "not begin what was left created": Scenario(run_end_and_leave_created, come_back, {"failed"}),
     "be orphaned before it starts": Scenario(create, lose_the_directory, {"orphaned"}, in_slot=True),
     "be orphaned while suspended": Scenario(
-        run_and_reboot_and_begin, lose_the_directory, {"orphaned"}, in_slot=True, every=3
+        run_and_reboot_and_begin, lose_the_directory, {"orphaned"}, in_slot=True
     ),
     "be orphaned as it starts": Scenario(
-        lose_the_directory_as_it_starts, come_back, {"failed", "orphaned"}, in_slot=True, every=3
+        lose_the_directory_as_it_starts, come_back, {"failed", "orphaned"}, in_slot=True
     ),
     "archive a suspended one": Scenario(run_and_reboot_and_begin, archive, {"suspended", "archived"}),
     "archive a stopped one": Scenario(run_and_stop, archive, {"stopped", "archived"}),

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ PACKAGES = {
     "gemini": "@google/gemini-cli",
     "opencode": "opencode-ai",
 }
+# Debian 12's own Node.js is too old for some of them.
+OLDEST_NODE, NODE = 20, "node@22"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amux-tests/agents"
 PROGRAMS = CACHE / "node_modules/.bin"
 
@@ -39,9 +42,22 @@ def find() -> Path | None:
             if shutil.which("npm") is None:
                 return None
             command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(CACHE)]
-            subprocess.run([*command, *PACKAGES.values()], check=True, capture_output=True, text=True)
+            subprocess.run([*command, *_needed().values()], check=True, capture_output=True, text=True)
     return PROGRAMS
 
 
 def _are_installed() -> bool:
-    return all((PROGRAMS / name).exists() for name in PACKAGES)
+    return all((PROGRAMS / name).exists() for name in _needed())
+
+
+@cache
+def _needed() -> dict[str, str]:
+    """With a node of their own, where this system has none that is new enough."""
+    return PACKAGES if _version_of_node() >= OLDEST_NODE else PACKAGES | {"node": NODE}
+
+
+def _version_of_node() -> int:
+    if shutil.which("node") is None:
+        return 0
+    said = subprocess.run(["node", "--version"], check=True, capture_output=True, text=True).stdout
+    return int(said.removeprefix("v").partition(".")[0])

@@ -1,12 +1,23 @@
 """What is told of an end, by everything that tells of it."""
 
 import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from away_fixtures import settings
 from harness.bus import Events
 from harness.client import Client, Session
+from harness.daemon import Amux
+from harness.machine import REPOSITORY
 from harness.waiting import until
 from harness.witnesses import how_ended
+
+from amuxd import processes
+from amuxd.records import Process
 
 ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
 
@@ -75,3 +86,43 @@ def certified(amux: Client, events: Events, session: Session, wanted: dict[str, 
     lines = certificate["last_lines"]
     assert isinstance(lines, list)
     return lines
+
+
+def made(directory: Path, name: str, content: str | bytes, mode: int) -> str:
+    path = directory / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path.chmod(mode)
+    return str(path)
+
+
+@contextmanager
+def drop_in(amux: Amux, text: str) -> Iterator[None]:
+    """An amuxd with other settings, for as long as this lasts."""
+    with settings(amux, text):
+        amux.restart()
+        yield
+
+
+FORGETFUL = """#!{python}
+import sys
+sys.path.insert(0, {repository!r})
+from amuxd import daemon, processes
+processes._GET_INFO = 0
+daemon.main()
+"""
+
+
+def forgetful(amux: Amux) -> str:
+    """The settings of an amuxd on a kernel that forgets how a process ended when it is reaped."""
+    text = FORGETFUL.format(python=amux.machine.bindir / "python3", repository=str(REPOSITORY))
+    return f"[Service]\nExecStart=\nExecStart={made(amux.machine.base, 'forgetful', text, 0o755)}\n"
+
+
+def kernel_remembers() -> bool:
+    child = subprocess.Popen(["true"])
+    pidfd = os.pidfd_open(child.pid)
+    child.wait()
+    try:
+        return processes.end_of(pidfd, Process(child.pid, 0)) is not None
+    finally:
+        os.close(pidfd)

@@ -23,16 +23,18 @@ from bus_fixtures import (  # noqa: F401
 from jeepney import DBusAddress, HeaderFields, MessageFlag, new_method_call, new_signal
 from jeepney.bus_messages import message_bus
 
+from amuxd import helpers
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, Call, Match, NameOwned, Signal
 from amuxd.bus.values import Typed
+from amuxd.daemon import keep_descriptors
 
 PATH = "/org/amux/Test"
 INTERFACE = "org.amux.Test1"
 
 
 @asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Bus]:
-    bus = await Bus.connect(address)
+async def connected(address: str, descriptors: bool = False) -> AsyncIterator[Bus]:
+    bus = await Bus.connect(address, descriptors)
     try:
         yield bus
     finally:
@@ -134,6 +136,30 @@ async def test_descriptors_that_nobody_asked_for_do_not_stay(bus_daemon: BusDaem
         assert open_descriptors() == before
         assert is_return(await asyncio.to_thread(sender.call, bus.unique_name, PATH, INTERFACE, "Still"))
     sender.close()
+
+
+def seen_by_a_helper(directory: Path) -> list[str]:
+    with (directory / "seen").open("w+") as seen:
+        helpers.run(["ls", "/proc/self/fd"], (None, seen.fileno(), seen.fileno()), os.environ, DEADLINE)
+        seen.seek(0)
+        return seen.read().split()
+
+
+@in_loop
+async def test_a_descriptor_is_for_nobody_but_who_asked_for_it(bus_daemon: BusDaemon, tmp_path: Path) -> None:
+    # As amuxd begins.
+    keep_descriptors()
+    giver = Client(bus_daemon.address, enable_fds=True)
+    async with connected(bus_daemon.address, descriptors=True) as bus:
+        with open(os.devnull) as file:  # noqa: ASYNC230, PTH123
+            giver.answers("Give", "h", (file,))
+            [given] = await bus.call(giver.unique_name, PATH, INTERFACE, "Give")
+        try:
+            # The fourth is the directory that is listed.
+            assert await asyncio.to_thread(seen_by_a_helper, tmp_path) == ["0", "1", "2", "3"]
+        finally:
+            os.close(given)
+    giver.close()
 
 
 @in_loop

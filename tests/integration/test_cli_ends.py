@@ -40,3 +40,17 @@ def test_what_is_no_signal_is_refused_before_amuxd_is_asked(amux: Amux, word: st
     refused = amux.cli("kill", "-s", word, "nobody", check=False)
     assert refused.returncode == 2
     assert f"{word!r} is not a signal such as TERM, SIGINT or 9" in refused.stderr
+
+
+def test_what_is_archived_has_not_succeeded_by_that(amux: Amux) -> None:
+    for name, command, code in (
+        ("lost", ["/nonexistent"], 1),
+        ("well", ["true"], 0),
+        ("badly", ["sh", "-c", "exit 3"], 3),
+    ):
+        amux.cli("run", "--wait", "-n", name, "--", *command, check=False)
+        amux.cli("archive", name)
+        assert amux.cli("wait", name, check=False).returncode == code
+    created = amux.create(["true"], start=False)
+    created.call("Archive")
+    assert amux.cli("wait", created.id, check=False).returncode == 1

@@ -80,7 +80,7 @@ def test_wait_for_one_that_is_removed(build: Stand) -> None:
     assert waiting.ends() == (3, "", "amux: build (s001) was removed\n")
 
 
-@pytest.mark.parametrize(("verb", "code"), [("stop", 128 + signal.SIGTERM), ("archive", 0)])
+@pytest.mark.parametrize(("verb", "code"), [("stop", 128 + signal.SIGTERM), ("archive", 1)])
 def test_wait_for_one_that_the_user_ended(build: Stand, verb: str, code: int) -> None:
     build.amux(verb, "build")
     assert build.amux("wait", "build")[0] == code

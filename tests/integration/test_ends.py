@@ -4,16 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ends_fixtures import ENDLESS, certified, end, ended, ready
+from ends_fixtures import ENDLESS, certified, drop_in, end, ended, forgetful, made, ready
 from harness.client import Client
 from harness.daemon import Amux
-from harness.machine import REPOSITORY
 
 from amuxd import processes
 from amuxd.records import Process
@@ -128,13 +126,6 @@ def test_what_a_command_leaves_in_the_terminal_does_not_outlive_it(anywhere: Cli
 FOREIGN = 22
 
 
-def made(directory: Path, name: str, content: str | bytes, mode: int) -> str:
-    path = directory / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    path.chmod(mode)
-    return str(path)
-
-
 def own_program() -> bytes:
     return Path("/bin/true").read_bytes()
 
@@ -210,22 +201,6 @@ def test_a_script_without_a_first_line_is_one_for_the_shell(anywhere: Client) ->
     assert session.certificate()["last_lines"] == ["ran with words"]
 
 
-@contextmanager
-def drop_in(amux: Amux, text: str) -> Iterator[None]:
-    """An amuxd with other settings, for as long as this lasts."""
-    path = amux.machine.outside(amux.machine.runtime) / "systemd/user/amuxd.service.d/test.conf"
-    path.parent.mkdir()
-    path.write_text(text)
-    try:
-        amux.machine.systemctl("daemon-reload")
-        amux.restart()
-        yield
-    finally:
-        path.unlink()
-        path.parent.rmdir()
-        amux.machine.systemctl("daemon-reload")
-
-
 def test_tmux_is_missing(amux: Amux) -> None:
     with drop_in(amux, "[Service]\nEnvironment=PATH=/var/empty\n"), amux.events() as events:
         session = amux.create(["/bin/true"])
@@ -237,29 +212,14 @@ def test_tmux_is_missing(amux: Amux) -> None:
     assert ended(session) == end("completed", "exited with code 0", 0)
 
 
-FORGETFUL = """#!{python}
-import sys
-sys.path.insert(0, {repository!r})
-from amuxd import daemon, processes
-processes._GET_INFO = 0
-daemon.main()
-"""
-
-
 def test_a_kernel_that_forgets_what_was_reaped(amux: Amux) -> None:
-    daemon = made(
-        amux.machine.base,
-        "forgetful",
-        FORGETFUL.format(python=amux.machine.bindir / "python3", repository=str(REPOSITORY)),
-        0o755,
-    )
     ends = [
         ("exit 0", end("completed", "exited with code 0", 0)),
         ("exit 3", end("failed", "exited with code 3", 3)),
         ("kill -SEGV $$", end("failed", "killed by SIGSEGV", signal="SIGSEGV")),
         ("kill -KILL $$", end("failed", "killed by SIGKILL", signal="SIGKILL")),
     ]
-    with drop_in(amux, f"[Service]\nExecStart=\nExecStart={daemon}\n"), amux.events() as events:
+    with drop_in(amux, forgetful(amux)), amux.events() as events:
         for script, wanted in ends * 3:
             session = amux.create(["sh", "-c", f"echo last words; {script}"])
             assert ended(session) == wanted

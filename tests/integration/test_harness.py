@@ -293,6 +293,15 @@ def test_what_a_session_leaves_behind_is_an_error(toy_amux: Amux) -> None:
     assert "1001" not in str(failure.value)
 
 
+def test_what_a_test_leaves_set_for_the_next_ones_amuxd_is_an_error(toy_amux: Amux) -> None:
+    left = toy_amux.machine.outside(toy_amux.machine.runtime) / "systemd/user/amuxd.service.d/left.conf"
+    left.parent.mkdir()
+    left.write_text("[Service]\nRestart=no\n")
+    with pytest.raises(LeftBehind, match=r"amuxd\.service\.d/left\.conf"):
+        toy_amux.close()
+    assert not left.parent.exists()
+
+
 def test_a_debian_13_is_a_machine_like_any(machine13: Machine) -> None:
     machine13.run(["systemd-run", "--user", "--wait", "--collect", "true"])
     assert machine13.run(["tmux", "-V"]).stdout == "tmux 3.5a\n"

@@ -48,7 +48,7 @@ def test_the_real_codex_takes_its_settings(amux: Amux) -> None:
 def _for_agents(amux: Amux) -> dict[str, str]:
     node = Path(shutil.which("node") or "/usr/bin/node").parent
     return {
-        "PATH": f"{node}:{amux.environment['PATH']}",
+        "PATH": f"{real_agents.PROGRAMS}:{node}:{amux.environment['PATH']}",
         "HOME": str(amux.machine.home),
         # What they would start of a desktop on the bus is not theirs to end.
         "DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null",

@@ -13,6 +13,7 @@ from bus_fixtures import BusDaemon, bus_daemon, in_loop  # noqa: F401
 from bus_fixtures import Client as BusClient
 from ends_fixtures import ENDLESS
 from harness.daemon import Amux, Embedded
+from harness.kernel_files import cgroups_below
 
 from amuxd import processes
 from amuxd.bus.connection import Bus
@@ -68,7 +69,7 @@ def test_a_limit_that_nothing_enforces_is_told(amux_everywhere: Amux) -> None:
 
 
 def test_which_limits_the_kernel_has_controllers_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    cgroups_below(tmp_path, monkeypatch)
     cgroup = tmp_path / "sys/fs/cgroup/amux.slice/amux-abc.service"
     cgroup.mkdir(parents=True)
     (tmp_path / "proc/7").mkdir(parents=True)
@@ -102,7 +103,7 @@ def test_killed_for_memory_as_the_kernel_counts_it(tmp_path: Path, monkeypatch: 
         membership.write_text("0::/amux.slice/amux-abc.service\n")
         (cgroup / "memory.events").write_text("low 0\nhigh 9\nmax 4\noom 1\noom_kill 1\noom_group_kill 0\n")
         host = local.LocalHost(Bare(tmp_path), Store(tmp_path / "state"), tmp_path / "run", 1)
-        monkeypatch.setattr(cgroups, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+        cgroups_below(tmp_path, monkeypatch)
         before = cgroups.memory_kills(living)
         assert before == 1
         pidfds = os.pidfd_open(child.pid), os.pidfd_open(server.pid)

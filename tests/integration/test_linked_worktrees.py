@@ -76,7 +76,7 @@ def test_a_directory_that_git_does_not_list_is_not_called_removed(
     refused = amux.cli("ws", "rm", "one", check=False)
     told = (
         f"amux: {here} is there, and git lists no such worktree of {repo}: "
-        "git worktree repair, or move it away\n"
+        f"git -C {repo} worktree repair {here} may mend that, or move it away\n"
     )
     assert (refused.returncode, refused.stderr) == (4, told)
     here.rename(tmp_path / "other")

@@ -59,8 +59,12 @@ class Writer:
         self.process.stdin.flush()
 
     def kept(self) -> str:
-        logs = (self.log.with_name("output.log.1"), self.log)
-        return "".join(path.read_text() for path in logs if path.exists())
+        found = []
+        for log in (self.log.with_name("output.log.1"), self.log):
+            # What was put aside before goes while the next is put aside.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(log.read_text())
+        return "".join(found)
 
     def end(self) -> int:
         assert self.process.stdin
@@ -239,8 +243,8 @@ def test_how_much_may_wait(tmp_path: Path, cap: int, limit: str, may_wait: int) 
     assert (answer.stdout, answer.stderr) == (f"{may_wait}\n", "")
 
 
-# Nobody else's, so that only its own processes count.
-SOMEBODY = 54321
+# Nobody else's, nor that of other tests at the same time: only its own processes are to count.
+SOMEBODY = 50_000 + os.getpid() % 10_000
 
 
 @pytest.fixture

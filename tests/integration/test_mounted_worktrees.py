@@ -62,7 +62,7 @@ def test_what_is_on_a_file_system_that_is_not_mounted_is_not_given_up(
             4,
             "",
             f"amux: {directory} is not there, and nobody can tell what work is in it: put it back, mount it, "
-            "or git worktree repair where it is now; --force forgets it\n",
+            "or run git worktree repair in it where it is now; --force forgets it\n",
         )
     lost = f"what git keeps for {directory}, which is not there"
     assert f"Lost by rm:  {lost}\n" in amux.cli("ws", "show", "fix").stdout

@@ -33,7 +33,7 @@ def begin(amux: Amux, directory: Path) -> Session:
 
 def check_orphaned(session: Session, directory: Path) -> None:
     session.wait_state("orphaned")
-    assert session.get("Reason") == f"its directory {directory} was deleted"
+    assert session.get("Reason") == f"its directory {directory} is gone"
     told = session.certificate()
     assert (told["signal"], told["last_lines"]) == ("SIGTERM", ["ready"])
     assert "ready" in session.log()

@@ -223,6 +223,9 @@ def test_how_a_command_in_a_shell_ended_is_known_on_a_disk_that_refuses(disk: tu
     else:
         until(lambda: "it is failed (exited with code 6)" in session.get("Unwritten"))
         assert "running (ended, not written)" in amux.cli("ls").stdout
+        # The shell is open still.
+        refused = amux.cli("stop", session.id, check=False)
+        assert f"can be ended by: systemctl --user kill --signal=SIGKILL amux-{session.id}" in refused.stderr
     after = time.time()
     small.allow()
     session.wait_state("failed", timeout=60)

@@ -85,7 +85,18 @@ def test_report_imports_next_to_nothing(amux: Amux) -> None:
     result = amux.machine.run(
         [sys.executable, "-S", "-c", code], env={**environment_of(amux, session), **_path()}
     )
-    for heavy in ("click", "jeepney", "asyncio", "json", "socket", "typing", "pathlib", "amuxd.paths"):
+    heavy_ones = (
+        "click",
+        "jeepney",
+        "asyncio",
+        "json",
+        "socket",
+        "typing",
+        "pathlib",
+        "contextlib",
+        "amuxd.paths",
+    )
+    for heavy in heavy_ones:
         assert f"'{heavy}'" not in result.stdout
     assert session.get("Attention") == "turn"
 

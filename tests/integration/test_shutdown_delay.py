@@ -1,6 +1,9 @@
 """What amuxd does about a shutdown that logind announces, calls off, or does not let it delay."""
 
+import contextlib
 import json
+import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +43,21 @@ def test_it_is_delayed_for_as_long_as_anything_runs(delaying: Logind, amux: Amux
     until(delaying.is_delayed)
     amux.stop()
     assert not delaying.is_delayed()
+
+
+def test_no_descriptor_of_amuxds_is_for_what_it_begins(delaying: Logind, amux: Amux) -> None:
+    session = amux.create(["sleep", "infinity"])
+    session.wait_state("running")
+    until(delaying.is_delayed)
+    flags = {}
+    for open_ in amux.machine.outside(f"/proc/{amux.pid}/fdinfo").iterdir():
+        # It may be closed meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            flags[int(open_.name)] = int(
+                re.findall(r"^flags:\s*(\d+)", open_.read_text(), re.MULTILINE)[0], 8
+            )
+    assert len(flags) > 10
+    assert [number for number, of in flags.items() if number > 2 and not of & os.O_CLOEXEC] == []
 
 
 def test_all_are_suspended_before_it_goes_on_and_run_if_it_is_called_off(

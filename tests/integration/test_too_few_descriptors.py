@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from away_fixtures import stays_down
+from away_fixtures import DOWN, settings, stays_down
 from ends_fixtures import ENDLESS, on_disk, ready
 from harness.daemon import Amux
 from harness.waiting import until
@@ -22,15 +22,12 @@ def test_no_session_is_taken_for_dead(amux: Amux, number: int) -> None:
     with stays_down(amux, number):
         seen: set[str] = set()
         for limit in LIMITS:
-            drop_in = f"[Service]\nRestart=no\nLimitNOFILE={limit}\nTimeoutStartSec=5\n"
-            path = amux.machine.outside(amux.machine.runtime) / "systemd/user/amuxd.service.d/test.conf"
-            path.write_text(drop_in)
-            amux.machine.systemctl("daemon-reload")
-            amux.machine.systemctl("start", "amuxd.service", check=False)
-            seen |= {on_disk(amux, session, "state.json")["state"] for session in sessions}
-            amux.machine.systemctl("kill", "--signal=SIGKILL", "amuxd.service", check=False)
-            until(lambda: amux.machine.systemctl("is-active", "amuxd", check=False) in ("failed", "inactive"))
-            amux.machine.systemctl("reset-failed", "amuxd.service", check=False)
+            with settings(amux, f"[Service]\nLimitNOFILE={limit}\nTimeoutStartSec=5\n"):
+                amux.machine.systemctl("start", "amuxd.service", check=False)
+                seen |= {on_disk(amux, session, "state.json")["state"] for session in sessions}
+                amux.machine.systemctl("kill", "--signal=SIGKILL", "amuxd.service", check=False)
+                until(lambda: amux.machine.systemctl("is-active", "amuxd", check=False) in DOWN)
+                amux.machine.systemctl("reset-failed", "amuxd.service", check=False)
         assert seen <= {"running", "suspended"}
     amux.start()
     for session, pid, history in zip(sessions, pids, histories, strict=True):

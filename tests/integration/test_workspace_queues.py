@@ -23,6 +23,8 @@ def test_the_next_in_the_queue(amux: Amux, repo: Path) -> None:
     third = run_in(amux, "one", name="third", queue=True)
     assert second.get("Reason") == "waiting for a slot in one (1st)"
     assert third.get("Reason") == "waiting for a slot in one (2nd)"
+    assert amux.cli("ls").stdout.count("created (waiting for a slot)") == 2
+    assert "waiting for a slot in one (2nd)" in amux.cli("show", "third").stdout
     amux.restart()
     assert first.wait_state("running") == "running"
     assert (second.state, third.state) == ("created", "created")

@@ -27,7 +27,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 # git is called by whoever wants it to do something, or to tell of what is done next.
 _EFFECTS = {
     f"os.{name}" for name in ("rename", "mkdir", "rmdir", "remove", "link", "symlink", "chmod", "utime")
-} | {"subprocess.Popen"}
+} | {"os.posix_spawn", "subprocess.Popen"}
 
 Answer = TypeVar("Answer")
 

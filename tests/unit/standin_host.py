@@ -124,6 +124,9 @@ class StandinHost:
         self._maybe_fail("attached")
         return self.clients
 
+    def may_be_attached(self, session_id: str) -> bool:
+        return True
+
     async def panes(self, session_id: str) -> int:
         self._maybe_fail("panes")
         return 1 + self.other_panes
@@ -171,6 +174,9 @@ class Changes:
         self.happened.set()
 
     def moved(self, entry: Entry, transition: Transition) -> None:
+        self.happened.set()
+
+    def exited(self, entry: Entry) -> None:
         self.happened.set()
 
     def changed(self, entry: Entry, *properties: str) -> None:

@@ -40,6 +40,14 @@ def test_closed_streams(redirection: str, code: int, out: str, err: str) -> None
     assert len(finished.stdout.splitlines()) == (1 if out else 0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["nosuchcommand"], 2), (["ls"], 5), (["report", "turn"], 1), (["--version"], 0)]
+)
+def test_the_exit_code_is_true_though_standard_error_is_full(arguments: list[str], code: int) -> None:
+    assert amux("2>/dev/full", *arguments).returncode == code
+    assert amux("", *arguments).returncode == code
+
+
 def test_what_goes_wrong_is_not_told_elsewhere_when_nobody_listens() -> None:
     finished = amux("2>&-", "ls")
     assert (finished.returncode, finished.stdout, finished.stderr) == (5, "", "")
@@ -62,7 +70,13 @@ class Finder:
             Late()
 sys.meta_path.insert(0, Finder())
 """
-WHEN_IT_IS_DONE = "import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)"
+WHEN_IT_IS_DONE = """
+leave = os._exit
+def late(code):
+    os.kill(os.getpid(), signal.SIGINT)
+    leave(code)
+os._exit = late
+"""
 BEGIN = """
 import os, signal, sys
 %s

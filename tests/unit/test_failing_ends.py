@@ -184,7 +184,7 @@ def test_an_orphan_that_leaves_something_behind(tmp_path: Path, command: list[st
         certificate = await certified(world, entry)
         assert (entry.state.state, entry.session_alive) == (State.ORPHANED, Liveness.DEAD)
         assert certificate.end.signal == ("SIGKILL" if command is DEAF else "SIGTERM")
-        assert certificate.reason == "its directory /gone was deleted"
+        assert certificate.reason == "its directory /gone is gone"
 
     asyncio.run(in_world(tmp_path, story))
 

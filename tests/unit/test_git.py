@@ -3,9 +3,9 @@
 import errno
 import os
 import signal
-import subprocess
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ import pytest
 from harness.repositories import repository
 from harness.waiting import until
 
-from amuxd import git as git_module
+from amuxd import helpers
 from amuxd.git import GitFailed, git
 
 
 @pytest.fixture
 def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # What is stopped stays so.
-    monkeypatch.setattr(git_module, "_stopping", threading.Event())
+    monkeypatch.setattr(helpers, "_stopping", threading.Event())
     return repository(tmp_path / "code")
 
 
@@ -34,7 +34,7 @@ def work(pool: ThreadPoolExecutor, repo: Path, script: str) -> Future[str]:
 def test_what_is_at_work_can_clean_up_after_itself(repo: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         working = work(pool, repo, "trap 'touch cleaned; exit 1' TERM")
-        git_module.stop(patience=20)
+        helpers.stop(patience=20)
         with pytest.raises(GitFailed):
             working.result(timeout=60)
     assert (repo / "cleaned").exists()
@@ -44,7 +44,7 @@ def test_what_does_not_listen_is_killed(repo: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         working = work(pool, repo, "trap '' TERM")
         began = time.monotonic()
-        git_module.stop(patience=0.2)
+        helpers.stop(patience=0.2)
         with pytest.raises(GitFailed) as failed:
             working.result(timeout=60)
     assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
@@ -52,15 +52,15 @@ def test_what_does_not_listen_is_killed(repo: Path) -> None:
 
 
 def test_what_has_just_begun_is_killed_as_well(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = subprocess.Popen
+    begin = helpers._begin
 
-    def begin_as_it_is_stopped(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process = begin(*arguments, **options)
+    def begin_as_it_is_stopped(*arguments: Any) -> int:
+        pid = begin(*arguments)
         until((repo / "begun").exists)
-        git_module.stop()
-        return process
+        helpers.stop()
+        return pid
 
-    monkeypatch.setattr(subprocess, "Popen", begin_as_it_is_stopped)
+    monkeypatch.setattr(helpers, "_begin", begin_as_it_is_stopped)
     script = "trap '' TERM; sleep 1000 & touch begun; wait"
     with pytest.raises(GitFailed) as failed:
         git(repo, "-c", f"alias.work=!{script}", "work", deadline=20)
@@ -90,7 +90,7 @@ def test_what_it_prints_is_given_as_it_is(repo: Path) -> None:
 
 
 def test_nothing_begins_any_more(repo: Path) -> None:
-    git_module.stop()
+    helpers.stop()
     with pytest.raises(GitFailed, match="amuxd is stopping"):
         git(repo, "status")
 
@@ -113,3 +113,83 @@ def test_without_a_descriptor_for_its_end_it_is_looked_for(
     assert git(repo, "-c", "alias.work=!sleep 0.2; echo done", "work") == "done\n"
     with pytest.raises(GitFailed, match="took longer than 1 s"):
         git(repo, "-c", "alias.work=!sleep 1000", "work", deadline=1)
+
+
+def refuse_with(number: int) -> Callable[..., int]:
+    def refuse(*_arguments: Any, **_how: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("posix_spawn", errno.EAGAIN), ("posix_spawn", errno.E2BIG), ("memfd_create", errno.EMFILE)],
+)
+def test_what_the_kernel_refuses_is_a_failure_of_gits(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    monkeypatch.setattr(os, call, refuse_with(number))
+    with pytest.raises(GitFailed, match=f"^git could not be run: {os.strerror(number)}$"):
+        git(repo, "status")
+
+
+class NoThread(threading.Thread):
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_without_a_thread_to_wait_in_what_is_at_work_is_killed_at_once(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        working = work(pool, repo, "trap '' TERM")
+        monkeypatch.setattr(threading, "Thread", NoThread)
+        helpers.stop(patience=1000)
+        with pytest.raises(GitFailed) as failed:
+            working.result(timeout=60)
+    assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
+    assert not helpers._at_work
+
+
+def test_without_a_thread_what_has_just_begun_is_killed_as_well(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = helpers._begin
+
+    def begin_as_it_is_stopped(*arguments: Any) -> int:
+        pid = begin(*arguments)
+        until((repo / "begun").exists)
+        helpers._stopping.set()
+        return pid
+
+    monkeypatch.setattr(helpers, "_begin", begin_as_it_is_stopped)
+    monkeypatch.setattr(threading, "Thread", NoThread)
+    script = "trap '' TERM; sleep 1000 & touch begun; wait"
+    with pytest.raises(GitFailed) as failed:
+        git(repo, "-c", f"alias.work=!{script}", "work", deadline=20)
+    assert failed.value.code in (-signal.SIGKILL, -signal.SIGTERM)
+    assert not helpers._at_work
+
+
+def test_what_is_still_there_after_it_was_killed_is_reaped_later(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, pids = helpers._begin, []
+
+    def begin_and_tell(*arguments: Any) -> int:
+        pids.append(begin(*arguments))
+        return pids[-1]
+
+    monkeypatch.setattr(helpers, "_begin", begin_and_tell)
+    monkeypatch.setattr(threading, "Thread", NoThread)
+    with monkeypatch.context() as hanging:
+        hanging.setattr(helpers, "_ends_within", lambda _pid, _deadline: False)
+        with pytest.raises(GitFailed, match="took longer than 0 s"):
+            git(repo, "-c", "alias.work=!sleep 1000", "work", deadline=0)
+    assert not helpers._at_work
+    # Killed all the same; it waits for whoever asks how it ended.
+    os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
+    assert git(repo, "rev-parse", "--is-inside-work-tree") == "true\n"
+    with pytest.raises(ChildProcessError):
+        os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -107,7 +107,7 @@ def test_one_that_is_replaced_before_it_is_watched(tmp_path: Path, monkeypatch: 
         replace(directory)
         watch.goes_on.set()
         await world.until(lambda: entry.state.state is State.ORPHANED)
-        assert entry.state.reason == f"its directory {directory} was deleted"
+        assert entry.state.reason == f"its directory {directory} is gone"
         await world.until(lambda: workspaces.presence.get("here11") is Presence.PRESENT)
         orphans.close()
 

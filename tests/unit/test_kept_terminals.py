@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from standin_host import World, in_world
 
-from amuxd import homes
+from amuxd import homes, inotify
 from amuxd.hosts.tmux import TmuxUnreachable
 from amuxd.records import Process
 from amuxd.registry import Entry
@@ -28,6 +28,23 @@ def test_the_last_one_leaves_while_something_else_is_done(tmp_path: Path) -> Non
         await world.until(lambda: entry.host_alive is Liveness.DEAD)
 
     asyncio.run(in_world(tmp_path, story))
+
+
+def test_the_last_one_leaves_and_the_kernel_cannot_tell_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry = await kept(world)
+        (tmp_path / "attached").mkdir()
+        world.runs.homes.watch_attachments(tmp_path / "attached")
+        world.host.clients = 0
+        with monkeypatch.context() as patch:
+            lost = [inotify.Event(-1, inotify.OVERFLOW, "")]
+            patch.setattr(world.watch._inotify, "read", lambda: lost)
+            world.watch._file_events()
+        await world.until(lambda: not entry.attached and entry.host_alive is Liveness.DEAD)
+
+    asyncio.run(in_world(tmp_path / "state", story))
 
 
 async def turns() -> None:

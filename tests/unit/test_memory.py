@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.kernel_files import cgroups_below
 from standin_host import World, in_world
 
 from amuxd import memory, processes
@@ -23,7 +24,7 @@ class Cgroup:
     """The files of one, as the kernel has them, and a host that reads them."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cgroups, "Path", lambda path: root / str(path).lstrip("/"))
+        cgroups_below(root, monkeypatch)
         self.events = root / "sys/fs/cgroup/amux.slice/amux-abc.service/memory.events"
         self.events.parent.mkdir(parents=True)
         membership = root / f"proc/{os.getpid()}/cgroup"

@@ -75,7 +75,7 @@ def test_its_mark_goes_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatc
         return moved(workspace, own, force)
 
     monkeypatch.setattr(aside, "moved", late)
-    assert "git worktree repair" in refused(made)
+    assert "worktree repair" in refused(made)
     assert work.read_text() == "x"
 
 

@@ -213,3 +213,20 @@ def test_a_socket_of_another_kind_is_left_alone() -> None:
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "None False\n"
     assert "not the events socket" in done.stderr
+
+
+BEGUN_WITH_MORE = """
+import os
+from amuxd.daemon import keep_descriptors
+inherited = os.open(os.devnull, os.O_RDONLY)
+os.set_inheritable(inherited, True)
+keep_descriptors()
+print(*map(os.get_inheritable, (0, 1, 2, inherited)))
+"""
+
+
+def test_what_amuxd_was_begun_with_is_not_for_what_it_begins() -> None:
+    program = [sys.executable, "-c", BEGUN_WITH_MORE]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True True True False\n"

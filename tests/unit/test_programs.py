@@ -134,3 +134,16 @@ def test_the_loader_of_what_is_emulated_is_the_emulators_to_find(
 def test_the_loader_of_what_the_kernel_runs_itself_is_looked_for(tmp_path: Path, machine: int) -> None:
     made(tmp_path / "prog", of_machine(machine))
     assert refusal("./prog", tmp_path) == f"./prog cannot be run: {MISSING}"
+
+
+def test_its_beginning_is_open_for_the_kernels_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = subprocess.run, []
+
+    def look(*words: Any, pass_fds: list[int], **how: Any) -> Any:
+        seen.extend(map(os.get_inheritable, pass_fds))
+        return run(*words, pass_fds=pass_fds, **how)
+
+    monkeypatch.setattr(subprocess, "run", look)
+    assert programs._does_kernel_refuse(b"nothing that it runs")
+    assert not programs._does_kernel_refuse(b"#!/bin/true\n")
+    assert seen == [False, False]

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +159,22 @@ def test_one_that_git_knows_no_more_is_left_alone(repo: Path) -> None:
     assert Path(made.directory).is_dir()
 
 
+def test_what_the_refusal_names_mends_it(repo: Path) -> None:
+    made = add(repo)
+    (Path(made.directory) / ".git").unlink()
+    told = refused(made).partition(" is gone: ")[2].removesuffix(" may mend that")
+    program, option, *words = shlex.split(told)
+    assert (program, option) == ("git", "-C")
+    git(*words)
+    worktrees.remove(made, force=False)
+    assert not Path(made.directory).exists()
+
+
 def test_a_directory_that_became_another_repositorys_is_left_alone(repo: Path) -> None:
     made = add(repo)
     (Path(made.directory) / ".git").unlink()
     git(made.directory, "init", "-q")
-    with pytest.raises(WorkspaceDirty, match=r"\.git is gone: git worktree repair"):
+    with pytest.raises(WorkspaceDirty, match=r"\.git is gone: git -C \S+ worktree repair may mend that"):
         worktrees.remove(made, force=False)
 
 

@@ -104,11 +104,14 @@ def test_a_state_that_cannot_be_got_at_now_is_not_put_aside(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = created(store)
+    open_file = os.open
 
-    def refuse(path: Path, encoding: str) -> str:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    def refuse(path: Path, *how: int) -> int:
+        if path.name == "state.json":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(path, *how)
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StoreError, match="Too many open files"):
         store.change(first, moved(first, State.STARTING, 2000), None)
     monkeypatch.undo()
@@ -126,6 +129,16 @@ def test_a_change_on_top_of_somebody_elses_is_refused(store: Store) -> None:
     known = store.load("abc123")
     assert isinstance(known, Known)
     assert known.state.state is State.STARTING
+
+
+def test_a_change_on_top_of_another_process_is_refused_though_ours_was_the_last(store: Store) -> None:
+    first = created(store)
+    ours = moved(first, State.STARTING, 2000)
+    store.change(first, ours, None)
+    Store(store.sessions.parent).change(ours, moved(ours, State.FAILED, 3000), None)
+    with pytest.raises(Conflict) as conflict:
+        store.change(ours, moved(ours, State.RUNNING, 4000), None)
+    assert conflict.value.present.state is State.FAILED
 
 
 def test_a_change_beside_the_state_is_not_lost_to_another(store: Store) -> None:

@@ -109,4 +109,4 @@ def test_a_lock_that_was_taken_away_is_nobodys(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(files.fcntl, "flock", take_away_first)
     with files.locked(tmp_path):
-        assert files._lock_at_once(tmp_path / ".lock") is None
+        assert files.lock_at_once(tmp_path) is None

@@ -17,7 +17,7 @@ FIELDS = {
     "End": "code signal core_dumped out_of_memory memory_limit terminal_died unit_stopped not_started",
     "Ground": "command device inode mount",
     "HistoryEntry": "at run from_state to_state reason by",
-    "LastWord": "session_id state_changed_at at why",
+    "LastWord": "session_id state_changed_at at why ended_at",
     "LastWords": "words",
     "Limits": "memory_max memory_high cpu_quota cpu_weight tasks_max",
     "Place": "session_id run taker taken_at waited",

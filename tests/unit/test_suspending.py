@@ -6,15 +6,21 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from standin_host import World, in_world
+from test_told_later import full
 
-from amuxd import conversations, learning, runs
+from amuxd import attention, conversations, learning, runs
 from amuxd.agents import CONVERSATION, Agent, Kept
+from amuxd.files import Locked
+from amuxd.reconcile import reconcile
 from amuxd.records import HistoryEntry, RunState
 from amuxd.registry import Entry
 from amuxd.states import State
 from amuxd.store import Known, Store
+from amuxd.supervisor import now
 
+SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
 TALKER = Agent(
     "talker",
     ("sh", "-c", "exec sleep 1000", CONVERSATION),
@@ -67,6 +73,48 @@ def test_what_is_being_begun_as_amuxd_goes_is_left_suspended(tmp_path: Path, beg
     asyncio.run(in_world(tmp_path, story))
 
 
+def test_what_has_ended_and_cannot_be_written_is_not_suspended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World) -> None:
+        await world.runs.parting.keep_room()
+        entry = await world.start(SLEEPER)
+        world.supervisor._together._do = lambda changes: [False] * len(changes)
+        with full(world):
+            world.host.end()
+            await world.until(lambda: entry.unwritten)
+            refused = await world.runs.suspend("amuxd was stopped")
+        await world.runs.part("amuxd was stopped", refused)
+        assert on_disk(world, entry).state is State.RUNNING
+        assert [word.ended_at for word in world.store.last_words.read()] == [entry.ended_at]
+        assert not any(record.exc_info for record in caplog.records)
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_what_another_process_keeps_locked_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry, other = [await world.start(SLEEPER) for _ in range(2)]
+        tried = []
+
+        def keeps_locked(old: RunState, *_: object) -> None:
+            tried.append(old.session_id)
+            raise Locked(f"{old.session_id} has been locked by another process")
+
+        await world.runs.parting.keep_room()
+        with FileLock(world.store.directory(entry.id) / ".lock"):
+            monkeypatch.setattr(world.store, "change", keeps_locked)
+            refused = await world.runs.suspend("amuxd was stopped")
+            await world.runs.part("amuxd was stopped", refused)
+        assert tried == [entry.id]
+        assert (on_disk(world, entry).state, on_disk(world, other).state) == (State.RUNNING, State.SUSPENDED)
+        assert [word.session_id for word in world.store.last_words.read()] == [entry.id]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 def test_amuxd_goes_though_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "LAST_WRITTEN", 0.05)
 
@@ -86,11 +134,29 @@ def test_amuxd_goes_though_the_disk_hangs(tmp_path: Path, monkeypatch: pytest.Mo
     asyncio.run(in_world(tmp_path, story))
 
 
+def test_of_what_was_just_parked_it_is_the_persons_turn_also_for_the_next_amuxd(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.start(SLEEPER)
+        await world.supervisor.attend(entry, attention.Reported(attention.Kind.TURN, "", now()))
+        await world.runs.parking.park(entry)
+        await world.runs.suspend("amuxd was stopped")
+        # Told late: its process has ended before.
+        await world.supervisor.attend(entry, attention.Died())
+        assert (entry.state.state, entry.state.attention) == (State.SUSPENDED, "turn")
+        await reconcile(world.runs)
+        assert (entry.parked, on_disk(world, entry).attention) == (True, "turn")
+
+    asyncio.run(in_world(tmp_path, story))
+
+
 def test_what_the_kernel_had_killed_for_memory_until_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(world: World) -> None:
         entry = await world.create(None, "sleep", "1000")
+        counted = tmp_path / "memory.events"
+        counted.touch()
+        monkeypatch.setattr(world.host, "memory_events", lambda server: counted)
         await world.runs.start(entry)
         monkeypatch.setattr(world.host, "memory_kills", lambda server: 3)
         await world.runs.suspend("amuxd was stopped")

@@ -11,6 +11,8 @@ from worktree_work import (
     branches,
     misleading_environment,  # noqa: F401
     repo,  # noqa: F401
+    update,
+    with_submodule,
 )
 
 from amuxd.errors import InvalidArgument
@@ -124,3 +126,81 @@ def test_an_empty_directory_that_a_crash_left_is_taken_back(repo: Path) -> None:
         assert not worktrees.recovered(plan)
         assert not Path(plan.directory).exists()
     assert branches(repo) == {"main", "old"}
+
+
+WHOLE = b"of text\nand \xff, that is no text\n" * 100
+# As a pattern it would mean others, and it is no text.
+ODD = ":(top) *\n\udcff"
+
+
+def half_checked_out(repo: Path, content: bytes, is_program: bool = False) -> Workspace:
+    """As git leaves it that was killed while several of its workers wrote."""
+    for name in ("large", ODD):
+        (repo / name).write_bytes(WHOLE)
+    (repo / "large").chmod(0o755 if is_program else 0o644)
+    git(repo, "add", "--all")
+    git(repo, "commit", "-q", "-m", "large files")
+    made = add(repo)
+    own = Path(git(made.directory, "rev-parse", "--absolute-git-dir"))
+    (own / "locked").write_text("initializing")
+    (own / "index").unlink()
+    directory = Path(made.directory)
+    (directory / "file1").unlink()
+    (directory / "large").write_bytes(content)
+    (directory / ODD).write_bytes(b"")
+    return made
+
+
+@pytest.mark.parametrize("is_program", [False, True])
+@pytest.mark.parametrize("content", [b"", WHOLE[:1], WHOLE[:1000], WHOLE[:-1]])
+def test_files_that_git_had_half_written_are_nobodys_work(
+    repo: Path, content: bytes, is_program: bool
+) -> None:
+    made = half_checked_out(repo, content, is_program)
+    assert not worktrees.recovered(made)
+    assert not Path(made.directory).exists()
+    assert branches(repo) == {"main"}
+
+
+@pytest.mark.parametrize(
+    "content", [b"mine", WHOLE + b"mine", WHOLE[:1000] + b"mine", WHOLE[1:], b"\0" * len(WHOLE)]
+)
+def test_a_file_with_anything_else_in_it_is_kept(repo: Path, content: bytes) -> None:
+    made = half_checked_out(repo, content)
+    assert worktrees.recovered(made)
+    assert (Path(made.directory) / "large").read_bytes() == content
+
+
+def test_half_a_file_that_somebody_made_a_program_is_kept(repo: Path) -> None:
+    made = half_checked_out(repo, WHOLE[:1000])
+    (Path(made.directory) / "large").chmod(0o755)
+    assert worktrees.recovered(made)
+    assert (Path(made.directory) / "large").exists()
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_what_is_beside_files_that_git_had_half_written_is_kept(repo: Path, new: bool) -> None:
+    made = half_checked_out(repo, WHOLE[:1000])
+    mine = Path(made.directory) / ("new" if new else "file0")
+    mine.write_text("mine")
+    assert worktrees.recovered(made)
+    assert mine.read_text() == "mine"
+
+
+def test_work_in_a_submodule_beside_files_that_git_had_half_written_is_kept(repo: Path) -> None:
+    with_submodule(repo)
+    made = half_checked_out(repo, WHOLE[:1000])
+    git(made.directory, "read-tree", "HEAD")
+    mine = update(made) / "file0"
+    mine.write_text("mine")
+    assert worktrees.recovered(made)
+    assert mine.read_text() == "mine"
+
+
+def test_half_a_file_that_a_filter_has_a_say_in_is_kept(repo: Path) -> None:
+    """Also where what says so is half written itself."""
+    commit(repo, ".gitattributes", "large filter=none-such\n")
+    made = half_checked_out(repo, WHOLE[:1000])
+    (Path(made.directory) / ".gitattributes").write_bytes(b"")
+    assert worktrees.recovered(made)
+    assert (Path(made.directory) / "large").read_bytes() == WHOLE[:1000]

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import libtmux
 import pytest
 from libtmux.exc import TmuxCommandNotFound
 
@@ -65,7 +66,7 @@ def test_whatever_libtmux_fails_with(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(tmux.Server, "cmd", fail)
+    monkeypatch.setattr(libtmux.Server, "cmd", fail)
     with pytest.raises(TmuxUnreachable, match=f"tmux could not be run: {told}"):
         asyncio.run(Terminal("tmux", tmp_path / "tmux").clients())
 
@@ -84,7 +85,7 @@ def test_without_a_thread_one_that_hangs_is_given_up_all_the_same(
         answer.wait(20)
 
     monkeypatch.setattr(tmux, "DEADLINE", 0.1)
-    monkeypatch.setattr(tmux.Server, "cmd", hang)
+    monkeypatch.setattr(libtmux.Server, "cmd", hang)
     try:
         with pytest.raises(TmuxUnanswered, match="did not answer"):
             asyncio.run(Terminal("tmux", tmp_path / "tmux").clients())

@@ -163,7 +163,7 @@ def flood(one: Watched) -> None:
     """Of what comes next the kernel cannot tell."""
     directory = one.log.with_name("directory")
     directory.mkdir()
-    one.watching.directory(directory, lambda name: None)
+    one.watching.directory(directory, lambda name: None, lambda: None)
     for number in range(QUEUED + 10):
         # Two of the same in a row are one.
         (directory / str(number % 2)).write_bytes(b"")
@@ -204,6 +204,22 @@ def test_what_is_awaited_once_may_have_been_missed_when_the_kernel_could_not_tel
         file.write_bytes(b"z")
         terminal.read_bytes()
         assert await two_told() == {"changed again", "read again"}
+        assert told.empty()
+
+    watched(story)
+
+
+def test_what_is_written_in_a_directory_may_have_been_missed(watched: Any) -> None:
+    async def story(one: Watched) -> None:
+        directory = one.log.with_name("attached")
+        directory.mkdir()
+        told: asyncio.Queue[str] = asyncio.Queue()
+        one.watching.directory(directory, told.put_nowait, partial(told.put_nowait, "missed"))
+        flood(one)
+        (directory / "session").write_bytes(b"")
+        assert await asyncio.wait_for(told.get(), 20) == "missed"
+        (directory / "session").write_bytes(b"")
+        assert await asyncio.wait_for(told.get(), 20) == "session"
         assert told.empty()
 
     watched(story)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import os
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,42 @@ def test_git_that_is_missing_or_slow_is_told(repo: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(GitFailed, match="git is not installed"):
         git_module.git(repo, "status")
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one processor works alone")
+def test_files_are_checked_out_on_all_processors_unless_the_user_has_said_otherwise(repo: Path) -> None:
+    git(repo, "config", "checkout.thresholdForParallelism", "1")
+
+    def workers(name: str, key: str) -> int:
+        trace = repo.parent / f"{name}.trace"
+        made = add(repo, name, key, environment={"GIT_TRACE": str(trace)})
+        assert (Path(made.directory) / "file1").is_file()
+        return trace.read_text().count("git checkout--worker")
+
+    assert workers("all", "aaa111") > 0
+    git(repo, "config", "checkout.workers", "1")
+    assert workers("one", "bbb111") == 0
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one processor works alone")
+def test_whose_worktree_it_is_may_have_said_that_one_processor_will_do(repo: Path) -> None:
+    (repo.parent / "git").mkdir()
+    (repo.parent / "git/config").write_text("[checkout]\n\tworkers = 1\n\tthresholdForParallelism = 1\n")
+    trace = repo.parent / "trace"
+    add(repo, environment={"GIT_TRACE": str(trace), "XDG_CONFIG_HOME": str(repo.parent)})
+    assert "git worktree add" in trace.read_text()
+    assert "git checkout--worker" not in trace.read_text()
+
+
+@pytest.mark.parametrize("code", [-9, -1, 2, 128])
+def test_where_git_cannot_tell_what_its_user_has_said_that_is_not_overridden(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(*arguments: str, **_how: object) -> str:
+        raise GitFailed(arguments, code, "")
+
+    monkeypatch.setattr(worktrees, "git", fail)
+    assert worktrees._all_processors(str(repo), {}) == {}
 
 
 @pytest.mark.parametrize("question", ["_refs_of", "worktrees"])

@@ -64,7 +64,7 @@ def out_of_sight(workspace: Workspace) -> str:
     """What is said of one whose directory is not there."""
     return (
         f"{workspace.directory} is not there, and nobody can tell what work is in it: put it back, mount it, "
-        "or git worktree repair where it is now; --force forgets it"
+        "or run git worktree repair in it where it is now; --force forgets it"
     )
 
 
