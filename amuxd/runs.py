@@ -492,7 +492,11 @@ class Runs:
     async def _tell_end_first(self, entry: Entry) -> None:
         home = entry.home
         if home is not None and entry.ended.is_set() and not entry.parked:
-            end = await self.host.end_of(entry.session, entry.state.run, home)
+            try:
+                end = await self.host.end_of(entry.session, entry.state.run, home)
+            except Exception:
+                logger.exception("how %s ended is left for the next amuxd to tell", entry.session.name)
+                return
             at = entry.ended_at
             await self.supervisor.apply(entry, states.CommandEnded(end), KERNEL, end=end, at=at)
 

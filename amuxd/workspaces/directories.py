@@ -98,6 +98,15 @@ def _mounts_above(directory: str) -> set[int]:
 
 def look(directory: str, known: Identity | None) -> Presence:
     """What is merely out of reach, by its permissions or its network, is not gone."""
+    while True:
+        before = _mount_on_way(directory) if known is not None else 0
+        presence = _look_once(directory, known)
+        # What covered it may have gone between one question and the next: it was not looked at itself.
+        if presence is not Presence.GONE or known is None or _mount_on_way(directory) == before:
+            return presence
+
+
+def _look_once(directory: str, known: Identity | None) -> Presence:
     try:
         status = os.stat(directory)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):

@@ -71,6 +71,42 @@ def test_a_directory_is_there_or_gone(tmp_path: Path) -> None:
     assert identify(str(tmp_path / "nothing")) is None
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_what_covered_it_goes_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    here, below = tmp_path / "here", tmp_path / "below"
+    here.mkdir()
+    known = identify(str(here))
+    assert known is not None
+    # What is mounted over it is another directory in its place, with a number of a mount of its own.
+    here.rename(below)
+    here.mkdir()
+    covering = identify(str(here))
+    assert covering is not None
+    stat, mount_of, unmounted = os.stat, directories._mount_of, []
+
+    def mount_as_covered(path: Path | str) -> int:
+        found = stat(path)
+        is_covered = (found.st_dev, found.st_ino) == covering[:2]
+        return known.mount + 1 if is_covered else mount_of(path)
+
+    def stat_and_unmount(path: Any, **options: Any) -> os.stat_result:
+        status = stat(path, **options)
+        if str(path) == str(here) and not unmounted:
+            unmounted.append(path)
+            here.rmdir()
+            if not is_deleted:
+                below.rename(here)
+        return status
+
+    monkeypatch.setattr(directories, "_mount_of", mount_as_covered)
+    monkeypatch.setattr(os, "stat", stat_and_unmount)
+    found = look(str(here), known)
+    assert unmounted
+    assert found is (Presence.GONE if is_deleted else Presence.PRESENT)
+
+
 @pytest.mark.parametrize("error", [PermissionError, OSError, ConnectionError, TimeoutError])
 def test_out_of_reach_is_unknown(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
     def refuse(_: str) -> os.stat_result:
