@@ -115,12 +115,16 @@ def without_own(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
 
 
+def _without_language(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(("LANG", "LC_"))}
+
+
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
     return {
-        **without_own(os.environ),
-        **more,
-        # Its words are read.
-        "LC_ALL": "C.UTF-8",
+        **_without_language({**without_own(os.environ), **more}),
+        # Its words are read; of a language that it knows it would look for a translation first.
+        "LANG": "C",
+        "LC_CTYPE": "C.UTF-8",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "/bin/false",
         "SSH_ASKPASS": "/bin/false",

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from harness.daemon import Amux
 from harness.repositories import git, repository
@@ -14,7 +15,7 @@ from bench.table import Floor, Row, against, ms
 
 FILES = 5000
 ADDED = 10
-LISTED, FILES_LISTED = 100, 1000
+LISTED, FEWER_FILES = 100, 1000
 LISTS = 10
 ENDS = 40
 MOST = 0.050
@@ -25,7 +26,8 @@ STATUS_OF_EACH = 'for place; do git -C "$place" status --porcelain=v2 --branch >
 
 def measure() -> list[Row]:
     # Each with its own workspaces: all that there are is listed.
-    return [_alone(row) for row in (_added, _listed, _orphaned, _followed)]
+    listed = [partial(_listed, files=files) for files in (FEWER_FILES, FILES)]
+    return [_alone(row) for row in (_added, *listed, _orphaned, _followed)]
 
 
 def _alone(row: Callable[[Amux], Row]) -> Row:
@@ -56,9 +58,9 @@ def _added(amux: Amux) -> Row:
     )
 
 
-def _listed(amux: Amux) -> Row:
+def _listed(amux: Amux, files: int) -> Row:
     top = amux.machine.temporary / "listed"
-    repo = repository(top / "code", FILES_LISTED)
+    repo = repository(top / "code", files)
     for number in range(LISTED):
         amux.manager.call("AddWorkspace", "sa{sv}", f"w{number}", {"repo": ("s", str(repo))})
     listed = git(repo, "worktree", "list", "--porcelain").splitlines()
@@ -71,7 +73,7 @@ def _listed(amux: Amux) -> Row:
             rounds=LISTS,
         )
     return against(
-        f"ws ls, {LISTED} worktrees of {FILES_LISTED} files: p50",
+        f"ws ls, {LISTED} worktrees of {files} files: p50",
         Floor("git status in each", p50(floor)),
         p50(product),
         at_most=0.7,

@@ -130,13 +130,18 @@ def without_filters(files: Files) -> str:
 
 
 def files_of(
-    directory: Path | str, environment: Mapping[str, str] = _NOTHING_MORE, whole: bool = False
+    directory: Path | str,
+    environment: Mapping[str, str] = _NOTHING_MORE,
+    whole: bool = False,
+    one_of_many: bool = False,
 ) -> Files:
     """As git shows it or, for a removal, the whole of it with what git ignores: that is told by file, and by
     directory where it is the directory that is ignored."""
     missing: list[str] = []
     printed = git(
         directory,
+        # Threads of its own would only take the processors from the others.
+        *(["-c", "core.preloadIndex=false"] if one_of_many else []),
         "status",
         "--porcelain=v2",
         "--branch",

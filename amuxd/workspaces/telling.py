@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from amuxd.git import GitFailed, programs_in
 from amuxd.records import Workspace
@@ -13,6 +14,10 @@ from amuxd.workspaces import standing, worktrees
 from amuxd.workspaces.directories import Presence, look_at_all, look_in_time
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.standing import Files, Standing
+
+PROCESSORS = os.cpu_count() or 1
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,26 @@ def not_readable(workspace: UnreadableWorkspace) -> Told:
 
 class Teller:
     def __init__(self) -> None:
-        # git waits for the disk as much as it computes.
-        self._pool = ThreadPoolExecutor(max(8, 2 * (os.cpu_count() or 1)), "git")
+        # Whoever asks for one is not held up by those in a list that do not answer.
+        self._pool = ThreadPoolExecutor(max(8, 2 * PROCESSORS), "git")
 
     async def all(self, workspaces: Sequence[Workspace]) -> list[Told]:
         """Branch and files of each, by one question to git."""
         looks = await look_at_all([workspace.directory for workspace in workspaces])
+        found: dict[str, Told] = {}
+        # Of all threads together: which takes the next one is not decided by the loop, which may be busy.
+        to_be_asked = iter(list(zip(workspaces, looks, strict=True)))
+
+        def ask_in_turn() -> None:
+            for workspace, presence in to_be_asked:
+                found[workspace.id] = _asked(_files, workspace, presence)
+
+        # One more than compute: another is about to begin where one ends.
+        threads = min(len(workspaces), PROCESSORS + 1)
+        await asyncio.gather(*(self._in_thread(ask_in_turn) for _ in range(threads)))
         return await asyncio.gather(
             *(
-                self._tell(workspace, presence, _files)
+                _explained(workspace, presence, found[workspace.id])
                 for workspace, presence in zip(workspaces, looks, strict=True)
             )
         )
@@ -48,38 +64,46 @@ class Teller:
     async def one(self, workspace: Workspace) -> Told:
         """Everything of one."""
         presence = await look_in_time(workspace.directory, None)
-        return await self._tell(workspace, presence, _everything)
+        told = await self._in_thread(_asked, _everything, workspace, presence)
+        return await _explained(workspace, presence, told)
 
-    async def _tell(
-        self, workspace: Workspace, presence: Presence, ask: Callable[[Workspace, Presence], Told]
-    ) -> Told:
-        """What does not answer holds up none of those that look."""
-        if presence is Presence.UNKNOWN:
-            return Told(error=f"{workspace.directory} is out of reach", problem="out of reach")
-        try:
-            told = await asyncio.get_running_loop().run_in_executor(self._pool, ask, workspace, presence)
-        except GitFailed as error:
-            told = Told(error=str(error), problem="unknown")
-        if presence is Presence.GONE:
-            return replace(told, error=f"{workspace.directory} does not exist", problem="missing")
-        if (
-            told.error
-            and workspace.repository
-            and await look_in_time(workspace.repository, None) is Presence.GONE
-        ):
-            why = f"its repository {workspace.repository} does not exist"
-            return replace(told, error=why, problem="no repository")
-        return told
+    async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+
+def _asked(ask: Callable[[Workspace, Presence], Told], workspace: Workspace, presence: Presence) -> Told:
+    """What does not answer holds up none of those that ask."""
+    if presence is Presence.UNKNOWN:
+        return Told(error=f"{workspace.directory} is out of reach", problem="out of reach")
+    try:
+        return ask(workspace, presence)
+    except GitFailed as error:
+        return Told(error=str(error), problem="unknown")
+
+
+async def _explained(workspace: Workspace, presence: Presence, told: Told) -> Told:
+    if presence is Presence.GONE:
+        return replace(told, error=f"{workspace.directory} does not exist", problem="missing")
+    if (
+        presence is Presence.PRESENT
+        and told.error
+        and workspace.repository
+        and await look_in_time(workspace.repository, None) is Presence.GONE
+    ):
+        why = f"its repository {workspace.repository} does not exist"
+        return replace(told, error=why, problem="no repository")
+    return told
 
 
 def _files(workspace: Workspace, presence: Presence) -> Told:
     if not workspace.repository or presence is Presence.GONE:
         return Told()
-    return _told(_files_of(workspace))
+    return _told(_files_of(workspace, one_of_many=True))
 
 
-def _files_of(workspace: Workspace) -> Standing:
-    return Standing(standing.files_of(workspace.directory, programs_in(workspace.search_path)))
+def _files_of(workspace: Workspace, one_of_many: bool = False) -> Standing:
+    programs = programs_in(workspace.search_path)
+    return Standing(standing.files_of(workspace.directory, programs, one_of_many=one_of_many))
 
 
 def _told(found: Standing, is_whole: bool = False) -> Told:
