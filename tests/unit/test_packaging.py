@@ -298,8 +298,8 @@ def test_what_was_not_tested_is_named_at_the_end_and_fails_in_ci(tree: Path) -> 
     source = tree / "source"
     (source / "tests/integration").mkdir(parents=True)
     shutil.copytree(REPOSITORY / "packaging", source / "packaging")
-    for subject in ("bus", "cli", "ends", "logs", "restart", "shell", "stop"):
-        (source / f"tests/integration/test_{subject}.py").touch()
+    for test_module in (REPOSITORY / "tests/integration").glob("test_*.py"):
+        (source / "tests/integration" / test_module.name).touch()
     stand_in(tree, "python3.11", "exit")
     stand_in(tree, "python3.13", "exit")
     (tree / "bin/true").symlink_to("/bin/true")
