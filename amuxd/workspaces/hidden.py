@@ -133,12 +133,19 @@ def is_made_again(directory: Path) -> bool:
 
 def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
     """A clone without work in it, as build tools make them."""
-    if (repository / ".git").is_file():
+    mark = repository / ".git"
+    if mark.is_file():
         # The worktree of another repository, or a submodule of one.
         return False
+    has_files = os.path.lexists(mark)
     try:
         own = git_directory(repository)
-        if git(repository, "rev-parse", "--is-bare-repository").strip() == "false":
+        if not own.samefile(mark if has_files else repository):
+            # git takes a damaged one for none, and tells of what it lies in.
+            return False
+        if has_files:
+            if not is_top(repository):
+                return False
             # Whatever the user has configured to be shown.
             words = ["status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"]
             changed = git(repository, *words, environment={**environment, **STRICTLY})
@@ -147,7 +154,7 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
                 return False
         has_more = any((own / name).is_dir() for name in ("modules", "worktrees")) or operation_in(own)
         return not has_more and commits_of_its_own(own) == 0 and not abandoned(own)
-    except GitFailed:
+    except (GitFailed, OSError):
         return False
 
 
@@ -228,6 +235,12 @@ def mounts_below(directory: Path) -> Iterator[Path]:
 def git_directory(directory: Path) -> Path:
     """Of the repository, worktree or submodule that git finds there."""
     return Path(git(directory, "rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
+
+
+def is_top(directory: Path) -> bool:
+    """Whether the files that git tells of are those in it: its settings may lead git elsewhere."""
+    top = Path(git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    return top.is_dir() and top.samefile(directory)
 
 
 def worktrees_of(own: Path) -> list[str]:

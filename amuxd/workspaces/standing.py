@@ -385,7 +385,8 @@ def submodule_directories(modules: Path) -> Iterator[Path]:
     for entry in sorted(modules.iterdir()):
         if not entry.is_dir():
             continue
-        if (entry / "HEAD").is_file() and (entry / "objects").is_dir():
+        # Also a damaged one, of which git can tell nothing.
+        if (entry / "objects").is_dir() and any((entry / name).exists() for name in ("HEAD", "refs")):
             yield entry
             yield from submodule_directories(entry / "modules")
         else:

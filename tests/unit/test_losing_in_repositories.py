@@ -2,6 +2,8 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,13 @@ def test_a_directory_that_cannot_be_looked_into(repo: Path, monkeypatch: pytest.
         worktrees.look(made)
 
 
+def published(repo: Path) -> None:
+    """So that the repository itself has nothing that would keep anybody from removing it."""
+    git(repo.parent, "clone", "-q", "--bare", str(repo), "remote.git")
+    git(repo, "remote", "add", "origin", str(repo.parent / "remote.git"))
+    git(repo, "fetch", "-q", "origin")
+
+
 def clone_of(repo: Path) -> tuple[worktrees.Workspace, Path]:
     exclude(repo, "/cache")
     made = add(repo)
@@ -122,6 +131,46 @@ def test_a_bare_repository_and_one_that_cannot_be_told(repo: Path) -> None:
     assert "cache/bare.git" in refusal(made)
     (cache / "bare.git/HEAD").write_text("rubbish")
     assert "cache/bare.git" in refusal(made)
+
+
+def emptied(inner: Path) -> None:
+    (inner / ".git/HEAD").write_text("")
+
+
+def without_objects(inner: Path) -> None:
+    shutil.rmtree(inner / ".git/objects")
+
+
+@pytest.mark.parametrize("damage", [emptied, without_objects])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_damaged_repository_is_not_taken_for_what_it_lies_in(
+    repo: Path, damage: Callable[[Path], None], ignored: bool
+) -> None:
+    exclude(repo, *(["/build"] if ignored else []))
+    published(repo)
+    made = add(repo)
+    inner = Path(made.directory) / "build/tool"
+    empty_repository(inner)
+    commit(inner, "work")
+    if not ignored:
+        git(inner, "rm", "-q", "--cached", "work")
+        (inner / "work").unlink()
+    damage(inner)
+    assert git(made.directory, "status", "--porcelain") == ""
+    assert f"mount in it, {inner}" in refusal(made)
+    assert "take that away first" in refusal(made, force=True)
+
+
+@pytest.mark.parametrize("settings", [("core.worktree", "/elsewhere"), ("core.bare", "true")])
+def test_files_of_an_ignored_clone_that_has_its_files_elsewhere(
+    repo: Path, tmp_path: Path, settings: tuple[str, str]
+) -> None:
+    made, clone = clone_of(repo)
+    (clone / "new").write_text("work")
+    key, value = settings
+    shutil.copytree(repo, tmp_path / "elsewhere", ignore=shutil.ignore_patterns(".git"))
+    git(clone, "config", key, value.replace("/elsewhere", str(tmp_path / "elsewhere")))
+    assert "cache/clone" in refusal(made)
 
 
 def test_a_clone_without_work_goes_with_the_directory_that_is_ignored(repo: Path) -> None:

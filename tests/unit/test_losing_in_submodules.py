@@ -2,6 +2,8 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from worktree_work import (
     just_before_it_is_moved,
     objects,
     refusal,
+    refused,
     released_on_no_branch,
     repo,  # noqa: F401
     show_no_untracked,
@@ -186,6 +189,21 @@ def test_a_submodule_on_a_branch_without_a_commit(repo: Path) -> None:
     assert "1 commit in submodule lib on no remote" in refusal(made)
     assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
     assert tip in git(repo, "rev-list", "--all").split()
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, partial(Path.write_text, data="")])
+def test_a_damaged_repository_of_a_submodule_whose_files_were_taken_away(
+    repo: Path, damage: Callable[[Path], object]
+) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    commit(update(made), "more")
+    git(made.directory, "submodule", "deinit", "-q", "--force", "lib")
+    head = Path(git(made.directory, "rev-parse", "--git-dir")) / "modules/lib/HEAD"
+    damage(head)
+    assert git(made.directory, "status", "--porcelain") == ""
+    assert f"git cannot tell what is in {made.directory}" in refused(made)
+    assert worktrees.remove(made, force=True).kept[0].startswith(f"{made.directory} itself")
 
 
 def test_an_operation_in_a_submodule(repo: Path) -> None:
