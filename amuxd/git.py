@@ -23,13 +23,16 @@ _FILTER = re.compile(r"^error: external filter '(.*)' failed", re.MULTILINE)
 _NOT_FOUND = re.compile(r"^error: cannot run |: (command )?not found$")
 
 # For a look before something is thrown away: a file counts as unchanged only if nothing about it has changed,
-# whatever the user has configured to make git quicker.
+# whatever the user has configured to make git quicker or more lenient.
 STRICTLY = {
-    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_COUNT": "3",
     "GIT_CONFIG_KEY_0": "core.trustctime",
     "GIT_CONFIG_VALUE_0": "true",
     "GIT_CONFIG_KEY_1": "core.checkStat",
     "GIT_CONFIG_VALUE_1": "default",
+    # It hides a new file beside one whose name differs in case alone.
+    "GIT_CONFIG_KEY_2": "core.ignoreCase",
+    "GIT_CONFIG_VALUE_2": "false",
 }
 
 

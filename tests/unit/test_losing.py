@@ -91,6 +91,14 @@ def test_a_change_that_git_was_told_not_to_look_at(repo: Path, flag: str) -> Non
     assert worktrees.remove(made, force=False) == Removed([], [])
 
 
+def test_a_new_file_whose_name_differs_from_another_in_case_alone(repo: Path) -> None:
+    git(repo, "config", "core.ignoreCase", "true")
+    made = add(repo)
+    (Path(made.directory) / "FILE0").write_text("work")
+    assert git(made.directory, "status", "--porcelain") == ""
+    assert refusal(made) == "1 untracked file (FILE0)"
+
+
 def early_in_a_second() -> None:
     until(lambda: time.time() % 1 < 0.2)
 

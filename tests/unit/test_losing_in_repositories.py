@@ -161,6 +161,14 @@ def test_a_damaged_repository_is_not_taken_for_what_it_lies_in(
     assert "take that away first" in refusal(made, force=True)
 
 
+def test_a_new_file_in_an_ignored_clone_whose_name_differs_in_case_alone(repo: Path) -> None:
+    made, clone = clone_of(repo)
+    git(clone, "config", "core.ignoreCase", "true")
+    (clone / "FILE0").write_text("work")
+    assert git(clone, "status", "--porcelain") == ""
+    assert "cache/clone" in refusal(made)
+
+
 @pytest.mark.parametrize("settings", [("core.worktree", "/elsewhere"), ("core.bare", "true")])
 def test_files_of_an_ignored_clone_that_has_its_files_elsewhere(
     repo: Path, tmp_path: Path, settings: tuple[str, str]
