@@ -290,6 +290,8 @@ class _Inside:
 
 def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -> _Inside:
     """Its files with those in its submodules, the repositories that lie in it, and its index."""
+    if not hidden.is_top(directory):
+        raise GitFailed([], -1, f"by the settings there its files are not in {directory} (core.worktree)")
     told, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
     uncommitted = [*told.uncommitted, *hidden.changed_unseen(directory, index, environment)]
     untracked, ignored = list(told.untracked), list(told.ignored)

@@ -64,6 +64,38 @@ def test_one_that_lies_in_another_and_is_taken_for_it(
     assert before <= objects(repo)
 
 
+def lead_elsewhere(repo: Path, directory: Path) -> None:
+    """To what is as git knows it, so that nothing there is changed."""
+    elsewhere = repo.parent / "elsewhere"
+    shutil.copytree(directory, elsewhere, ignore=shutil.ignore_patterns(".git"))
+    git(repo, "config", "extensions.worktreeConfig", "true")
+    git(directory, "config", "--worktree", "core.worktree", str(elsewhere))
+    assert git(directory, "status", "--porcelain") == ""
+
+
+def test_one_whose_settings_lead_git_elsewhere(repo: Path) -> None:
+    made = add(repo)
+    directory = Path(made.directory)
+    lead_elsewhere(repo, directory)
+    (directory / "file0").write_text("changed")
+    (directory / "new").write_text("x")
+    assert refused(made).endswith(f"its files are not in {directory} (core.worktree)")
+    kept = worktrees.remove(made, force=True).kept
+    assert kept[0].startswith(f"{directory} itself, for git cannot tell what is in it")
+    assert (directory / "file0").read_text() == "changed"
+    git(directory, "config", "--worktree", "--unset", "core.worktree")
+    assert refused(made) == "fix has 1 file with uncommitted changes (file0) and 1 untracked file (new)"
+
+
+def test_a_submodule_whose_settings_lead_git_elsewhere(repo: Path) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = update(made)
+    lead_elsewhere(repo, inner)
+    (inner / "new").write_text("x")
+    assert refused(made).endswith(f"its files are not in {inner} (core.worktree)")
+
+
 def test_its_mark_goes_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = add(repo)
     work = Path(made.directory) / "new"
