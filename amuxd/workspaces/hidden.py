@@ -16,6 +16,7 @@ _ID = re.compile(r"[0-9a-f]{40,64}")
 _MOUNTS = Path("/proc/self/mountinfo")
 # A fetch makes those of remotes, and only what is pushed or merged there is in them.
 _REFS_OF_ITS_OWN = ("--exclude=refs/remotes/*", "--all")
+_REFS_OF_A_WORKTREE = ("refs/worktree/", "refs/bisect/", "refs/rewritten/")
 _OPERATIONS = {
     "rebase-merge": "a rebase",
     "rebase-apply": "a rebase",
@@ -259,8 +260,22 @@ def autostashes(own: Path) -> list[str]:
 
 def tips_of_its_own(own: Path) -> list[str]:
     """Commits that refs of this one worktree lead to."""
-    names = ["refs/worktree", "refs/bisect", "refs/rewritten"]
-    return asked(own, "for-each-ref", "--format=%(objectname)", *names).split()
+    return asked(own, "for-each-ref", "--format=%(objectname)", *_REFS_OF_A_WORKTREE).split()
+
+
+def objects_of_its_own(own: Path) -> list[str]:
+    """Files, directories and tags that only refs of this one worktree name, which no count of commits has."""
+    told = asked(own, "for-each-ref", "--format=%(objecttype) %(objectname)", *_REFS_OF_A_WORKTREE)
+    named = [line.split() for line in told.splitlines()]
+    return [name for kind, name in named if kind != "commit" and not _is_named_elsewhere(own, name)]
+
+
+def _is_named_elsewhere(own: Path, name: str) -> bool:
+    told = asked(own, "for-each-ref", "--format=%(objectname) %(refname)", f"--points-at={name}")
+    # Those that a tag leads to are told as well.
+    refs = [line.split(" ")[1] for line in told.splitlines() if line.startswith(name)]
+    # What amux kept for a removal that was refused then is to be kept again.
+    return any(not ref.startswith((*_REFS_OF_A_WORKTREE, "refs/amux/")) for ref in refs)
 
 
 def logged_of_its_own(own: Path) -> list[str]:

@@ -45,6 +45,9 @@ def keep(workspace: Workspace, found: Standing) -> list[str]:
             kept.append(f"{stem(workspace)}/{names[tip]}")
     if kept:
         _be_sure(f"commits of {workspace.name}", _nowhere(repository, tips, own))
+    for number, name in enumerate(found.objects):
+        git(repository, "update-ref", f"{stem(workspace)}/object{number}", name)
+        kept.append(f"{stem(workspace)}/object{number}")
     if found.stashes:
         kept.append("the stash, which is the repository's")
     kept += _keep_abandoned(workspace, found)

@@ -41,6 +41,8 @@ class Standing:
     files: Files
     # Where its own commits are: HEAD, the branch that was made for it, and refs of this worktree alone.
     tips: list[str] = field(default_factory=list)
+    # What is no commit, and has a name in this worktree alone.
+    objects: list[str] = field(default_factory=list)
     # What git put away when a rebase or a merge began, and has not put back.
     autostashes: list[str] = field(default_factory=list)
     # Worktrees elsewhere that are those of its submodules.
@@ -99,6 +101,7 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
             " that git ignores" + _examples(_by_name(directories)),
         ),
         _counted(standing.unpushed, "commit", "commits", " on no other branch and no remote"),
+        _counted(len(standing.objects), "object", "objects", " that only a ref of this worktree names"),
         _counted(standing.stashes, "stash", "stashes"),
         _counted(len(standing.autostashes), "change", "changes", " that git put away for what is under way"),
         f"{standing.operation} under way" if standing.operation else "",
@@ -267,6 +270,7 @@ def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: s
     return Standing(
         files,
         tips,
+        objects=hidden.objects_of_its_own(own) if own else [],
         autostashes=hidden.autostashes(own) if own else [],
         leaning=leaning,
         unpushed=unpushed(repository, tips, files.branch, made_branch),

@@ -105,6 +105,44 @@ def test_commits_that_a_ref_of_this_worktree_alone_leads_to(repo: Path) -> None:
     assert tip in git(repo, "rev-list", "--all").split()
 
 
+def a_file(directory: Path) -> str:
+    return git(directory, "hash-object", "-w", "new")
+
+
+def a_directory(directory: Path) -> str:
+    git(directory, "add", "new")
+    tree = git(directory, "write-tree")
+    git(directory, "reset", "-q")
+    return tree
+
+
+def a_tag(directory: Path) -> str:
+    git(directory, "tag", "-a", "-m", "words", "mine")
+    tag = git(directory, "rev-parse", "mine")
+    git(directory, "tag", "-d", "mine")
+    return tag
+
+
+@pytest.mark.parametrize("make", [a_file, a_directory, a_tag])
+def test_what_is_no_commit_and_a_ref_of_this_worktree_alone_names(
+    repo: Path, make: Callable[[Path], str]
+) -> None:
+    made = add(repo)
+    new = Path(made.directory) / "new"
+    new.write_text("work")
+    name = make(Path(made.directory))
+    new.unlink()
+    git(made.directory, "update-ref", "refs/worktree/mine", name)
+    told = ["1 object that only a ref of this worktree names"]
+    assert [refusal(made)] == worktrees.would_lose(made, force=True) == told
+    git(repo, "update-ref", "refs/elsewhere/mine", name)
+    assert worktrees.would_lose(made, force=False) == []
+    git(repo, "update-ref", "-d", "refs/elsewhere/mine")
+    worktrees.keep_ahead(made, force=True)
+    assert worktrees.remove(made, force=True) == Removed(told, ["refs/amux/removed/abc123/object0"])
+    assert git(repo, "rev-parse", "refs/amux/removed/abc123/object0") == name
+
+
 def rebasing(directory: Path) -> None:
     git(directory, "rebase", "-q", "--autostash", "main", check=False)
 
