@@ -371,6 +371,11 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
     """How it stands before it is removed; what git knows too little of stays, and is forgotten by force."""
     directory = workspace.directory
     presence = directories.look(directory, None)
+    if os.path.islink(directory):  # noqa: PTH114
+        link = f"a link to {Path(directory).readlink()}"
+        if force:
+            return Stays(f"{directory} itself, which is {link}, and what git keeps for it")
+        raise WorkspaceDirty(f"{directory} is {link}: put the worktree itself there")
     try:
         if presence is Presence.PRESENT and directory not in worktrees(workspace.repository):
             if force:
@@ -416,6 +421,8 @@ def _reasons(workspace: Workspace, found: Standing, losses: list[str]) -> Iterat
 
 def _look_aside(workspace: Workspace, there: Path) -> Standing:
     """Where nobody else comes by its path any more; git lists under that what lies in it."""
+    if there.is_symlink():
+        raise GitFailed([], -1, f"it is a link to {there.readlink()}")
     found = look(workspace, str(there))
     directory = Path(workspace.directory)
     nested = {str(directory / Path(path).relative_to(there)) for path in found.nested}

@@ -11,6 +11,7 @@ from harness.repositories import commit, git, is_reachable, repository
 from worktree_work import (
     add,
     branches,
+    just_before_it_is_moved,
     misleading_environment,  # noqa: F401
     refused,
     removed,
@@ -18,8 +19,10 @@ from worktree_work import (
 )
 
 from amuxd.errors import WorkspaceDirty
+from amuxd.records import Workspace
 from amuxd.workspaces import branches as branches_of
 from amuxd.workspaces import worktrees
+from amuxd.workspaces.worktrees import Removed
 
 
 def test_an_ignored_repository_in_it_is_no_rubbish(repo: Path) -> None:
@@ -176,6 +179,41 @@ def test_a_directory_that_became_another_repositorys_is_left_alone(repo: Path) -
     git(made.directory, "init", "-q")
     with pytest.raises(WorkspaceDirty, match=r"\.git is gone: git -C \S+ worktree repair may mend that"):
         worktrees.remove(made, force=False)
+
+
+def replace_by_a_link(made: Workspace) -> Path:
+    elsewhere = Path(made.directory).rename(Path(made.repository).parent / "elsewhere")
+    Path(made.directory).symlink_to(elsewhere)
+    return elsewhere
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_one_that_a_link_has_taken_the_place_of(repo: Path, is_broken: bool) -> None:
+    made = add(repo)
+    elsewhere = replace_by_a_link(made)
+    (elsewhere / "new").write_text("work")
+    link = f"a link to {elsewhere}"
+    if is_broken:
+        elsewhere.rename(repo.parent / "moved")
+    with pytest.raises(WorkspaceDirty) as caught:
+        worktrees.remove(made, force=False)
+    assert str(caught.value) == f"{made.directory} is {link}: put the worktree itself there"
+    assert worktrees.would_lose(made, force=True) == []
+    kept = f"{made.directory} itself, which is {link}, and what git keeps for it"
+    assert worktrees.remove(made, force=True) == Removed([], [kept])
+    assert Path(made.directory).readlink() == elsewhere
+    if is_broken:
+        (repo.parent / "moved").rename(elsewhere)
+    assert git(elsewhere, "status", "--porcelain") == "?? new"
+    assert made.directory in worktrees.worktrees(str(repo))
+
+
+def test_a_link_that_takes_its_place_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = add(repo)
+    just_before_it_is_moved(monkeypatch, lambda: replace_by_a_link(made))
+    assert refused(made).endswith(f"it is a link to {repo.parent / 'elsewhere'}")
+    assert Path(made.directory).is_symlink()
+    assert git(made.directory, "status", "--porcelain") == ""
 
 
 def test_what_is_locked_is_not_removed_but_by_force(repo: Path) -> None:
