@@ -9,13 +9,13 @@ from pathlib import Path
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed, git
 from amuxd.records import Workspace
+from amuxd.workspaces.hidden import BEING_REMOVED, lock_of
 from amuxd.workspaces.standing import git_directory_of, submodule_directories, worktrees
 
 # In the directory that it was in, so that nothing has to be copied, and relative links out of it lead on.
 _ASIDE = ".amux-removing-"
 # It was looked at there, and has nothing in it that is to be kept.
 _DOOMED = ".amux-removed-"
-_REASON = "amux removes it"
 
 
 def place_of(workspace: Workspace) -> Path:
@@ -106,15 +106,10 @@ def recover(workspace: Workspace) -> None:
 def _keep_known(workspace: Workspace, own: Path, force: bool) -> None:
     """Else whoever prunes what is missing takes its index and its submodules away meanwhile."""
     try:
-        git(workspace.repository, "worktree", "lock", "--reason", _REASON, workspace.directory)
+        git(workspace.repository, "worktree", "lock", "--reason", BEING_REMOVED, workspace.directory)
     except GitFailed as error:
-        if not force and not _is_locked_by_amux(own):
+        if not force and lock_of(own) != BEING_REMOVED:
             raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
-
-
-def _is_locked_by_amux(own: Path) -> bool:
-    lock = own / "locked"
-    return lock.is_file() and lock.read_text(errors="replace").strip() == _REASON
 
 
 def _put_back(workspace: Workspace, own: Path) -> None:
@@ -128,7 +123,7 @@ def _put_back(workspace: Workspace, own: Path) -> None:
                 raise WorkspaceDirty(
                     f"{directory} has been made anew; what was in it is in {place}: {error.strerror}"
                 ) from error
-    if _is_locked_by_amux(own):
+    if lock_of(own) == BEING_REMOVED:
         _unlock(workspace)
 
 

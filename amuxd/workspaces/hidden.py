@@ -37,6 +37,10 @@ _MADE_AGAIN = {
 }
 _AUTOSTASHES = ("rebase-merge/autostash", "rebase-apply/autostash", "MERGE_AUTOSTASH")
 
+# What git and amux write into the lock of a worktree that they are just making or removing.
+BEING_CHECKED_OUT = "initializing"
+BEING_REMOVED = "amux removes it"
+
 Ask = Callable[..., str]
 
 
@@ -223,6 +227,19 @@ def _present(ask: Ask, commits: Sequence[str]) -> list[str]:
 
 def operation_in(git_directory: Path) -> str:
     return next((what for name, what in _OPERATIONS.items() if (git_directory / name).exists()), "")
+
+
+def lock_of(own: Path) -> str | None:
+    """The reason that it was locked for, which may be empty."""
+    file = own / "locked"
+    return file.read_text(errors="replace").strip() if file.is_file() else None
+
+
+def lock_by_a_person(own: Path) -> str:
+    reason = lock_of(own)
+    if reason in (None, BEING_CHECKED_OUT, BEING_REMOVED):
+        return ""
+    return f"a lock by git worktree lock{f' ({reason})' if reason else ''}"
 
 
 def mounts_below(directory: Path) -> Iterator[Path]:

@@ -50,6 +50,8 @@ class Standing:
     unpushed: int = 0
     stashes: int = 0
     operation: str = ""
+    # By a person, who did not want it to go.
+    lock: str = ""
     submodules: dict[str, int] = field(default_factory=dict)
     # What is under way in each.
     submodule_operations: dict[str, str] = field(default_factory=dict)
@@ -105,6 +107,7 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
         _counted(standing.stashes, "stash", "stashes"),
         _counted(len(standing.autostashes), "change", "changes", " that git put away for what is under way"),
         f"{standing.operation} under way" if standing.operation else "",
+        standing.lock,
         *(
             _counted(commits, "commit", "commits", f" in submodule {name} on no remote")
             for name, commits in standing.submodules.items()
@@ -276,6 +279,7 @@ def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: s
         unpushed=unpushed(repository, tips, files.branch, made_branch),
         stashes=_stashes(repository, branches, detached=bool(own) and not files.branch),
         operation=hidden.operation_in(own) if own else "",
+        lock=hidden.lock_by_a_person(own) if own else "",
         submodules=_told(hidden.commits_of_its_own, submodules),
         submodule_operations=_told(hidden.operation_in, submodules),
         git_directory=own,

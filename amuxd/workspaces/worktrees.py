@@ -16,10 +16,9 @@ from amuxd.helpers import INHERITED
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
 from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.hidden import BEING_CHECKED_OUT
 from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 
-# What git itself writes into the lock of a worktree that it is just making.
-_BEING_CHECKED_OUT = "initializing"
 # Of a file in git's index, by whether it is a program.
 _MODES = {False: "100644", True: "100755"}
 _LONGEST = 180
@@ -236,7 +235,7 @@ def _is_worked_in(workspace: Workspace) -> bool:
 
 def _is_being_checked_out(directory: Path) -> bool:
     lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
-    return lock.exists() and lock.read_text().strip() == _BEING_CHECKED_OUT
+    return lock.exists() and lock.read_text().strip() == BEING_CHECKED_OUT
 
 
 def _is_half_made(directory: Path, workspace: Workspace) -> bool:

@@ -162,7 +162,7 @@ def test_a_crash(made: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str) 
 
 def test_a_crash_after_it_was_put_back(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is left, and is amux's own."""
-    git(made.repository, "worktree", "lock", "--reason", aside._REASON, made.directory)
+    git(made.repository, "worktree", "lock", "--reason", hidden.BEING_REMOVED, made.directory)
     assert worktrees.remove(made, force=False) == Removed([], [])
 
 

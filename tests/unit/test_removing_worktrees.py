@@ -220,10 +220,35 @@ def test_what_is_locked_is_not_removed_but_by_force(repo: Path) -> None:
     (repo / "copy").write_text("as it was")
     made = add(repo, copy=["copy"])
     git(repo, "worktree", "lock", "--reason", "on a stick", made.directory)
-    assert "on a stick" in refused(made)
+    told = ["a lock by git worktree lock (on a stick)"]
+    assert refused(made) == f"fix has {told[0]}"
     assert (Path(made.directory) / "copy").read_text() == "as it was"
-    worktrees.remove(made, force=True)
+    assert worktrees.would_lose(made, force=True) == told
+    assert worktrees.remove(made, force=True) == Removed(told, [])
     assert not Path(made.directory).exists()
+
+
+def test_a_lock_without_a_reason_and_one_that_comes_after_the_look(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = add(repo)
+
+    def lock() -> None:
+        git(repo, "worktree", "lock", made.directory)
+
+    lock()
+    assert refused(made) == "fix has a lock by git worktree lock"
+    git(repo, "worktree", "unlock", made.directory)
+    just_before_it_is_moved(monkeypatch, lock)
+    assert "is already locked" in refused(made)
+
+
+def test_the_lock_of_one_that_was_moved(repo: Path) -> None:
+    made = add(repo)
+    git(repo, "worktree", "lock", "--reason", "on a stick", made.directory)
+    moved = Path(made.directory).rename(repo.parent / "moved")
+    assert "a lock by git worktree lock (on a stick)" in worktrees.would_lose(made, force=True)
+    moved.rename(made.directory)
 
 
 def test_a_branch_that_got_more_commits_meanwhile_stays(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
