@@ -22,6 +22,7 @@ from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 # Of a file in git's index, by whether it is a program.
 _MODES = {False: "100644", True: "100755"}
 _LONGEST = 180
+_HEADS = "refs/heads/"
 _WORKERS = "checkout.workers"
 # git config's exit code; any other is that of a failure.
 _NOT_SET = 1
@@ -65,6 +66,10 @@ def common_directory(repository: str) -> Path:
 
 def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None = None) -> Workspace:
     """What is going to be made, or InvalidArgument before anything is."""
+    if wish.branch.startswith(_HEADS):
+        # git would put that behind another refs/heads/.
+        short = wish.branch.removeprefix(_HEADS)
+        raise InvalidArgument(f"{wish.branch} is a ref: --branch {short} is its branch")
     common = common or common_directory(wish.repository)
     repository = common.parent if common.name == ".git" else common
     branch = wish.branch or _branch_for(workspace)
@@ -452,8 +457,8 @@ def place_of_its_own(place: Path | str, workspace: Workspace) -> str:
 
 def _branch_for(workspace: Workspace) -> str:
     """The name, as far as git takes it for that of a branch."""
-    words = re.sub(r"[\s~^:?*\[\\\x00-\x20\x7f]+|\.\.+|@\{|//+", "-", workspace.name)
-    parts = [re.sub(r"\.lock$", "", part.strip(".")) for part in words.strip("-/").split("/")]
+    words = re.sub(r"[\s~^:?*\[\\\x00-\x20\x7f]+|\.\.+|@\{|//+", "-", workspace.name).strip("-/")
+    parts = [re.sub(r"\.lock$", "", part.strip(".")) for part in words.removeprefix(_HEADS).split("/")]
     return _short("/".join(part for part in parts if part).lstrip("-")) or f"amux-{workspace.id}"
 
 

@@ -102,6 +102,11 @@ def test_any_name_will_do(tmp_path: Path, name: str) -> None:
     assert removed(made)
 
 
+def test_a_name_that_is_that_of_a_branch_in_full(repo: Path) -> None:
+    assert add(repo, "refs/heads/fix").branch == "fix"
+    assert branches(repo) == {"main", "fix"}
+
+
 def test_a_name_whose_place_is_taken_gets_another_one(repo: Path) -> None:
     (repo.parent / "worktrees/code/fix").mkdir(parents=True)
     made = add(repo)
@@ -139,6 +144,7 @@ def test_a_branch_of_the_remote_is_followed(repo: Path) -> None:
     [
         ({"branch": ".."}, "not a valid branch name"),
         ({"branch": "-d"}, "not a valid branch name"),
+        ({"branch": "refs/heads/x"}, "refs/heads/x is a ref: --branch x is its branch"),
         ({"base": "nowhere"}, "there is no commit 'nowhere'"),
         ({"base": "--all"}, "there is no commit '--all'"),
     ],
@@ -158,6 +164,20 @@ def test_a_base_is_remembered_by_what_it_is(repo: Path) -> None:
     commit(repo, "fourth")
     assert standing.ahead_behind(made.directory, made.base) == (1, 1)
     assert standing.ahead_behind(made.directory, "gone") == (0, 0)
+
+
+def test_where_no_branch_is_checked_out_it_begins_from_that_commit(repo: Path) -> None:
+    git(repo, "checkout", "-q", "--detach")
+    tip = commit(repo, "on none")
+    made = add(repo)
+    assert made.base == git(made.directory, "rev-parse", "HEAD") == tip
+    assert git(made.directory, "branch", "--show-current") == "fix"
+    # Its beginning stays what it was.
+    commit(repo, "later")
+    assert standing.ahead_behind(made.directory, made.base) == (0, 0)
+    assert refused(made) == "fix has 1 commit on no other branch and no remote"
+    git(repo, "branch", "kept", tip)
+    assert removed(made)
 
 
 def test_git_that_is_missing_or_slow_is_told(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
