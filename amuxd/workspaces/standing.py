@@ -216,6 +216,13 @@ def examine(
     )
 
 
+def of_given(directory: str, environment: Mapping[str, str]) -> Standing:
+    """Of a directory that is not amux's to remove; raises GitFailed where git knows nothing of it."""
+    files, own = files_of(directory, environment), hidden.git_directory(Path(directory))
+    stashes = _stashes(directory, {files.branch} if files.branch else set(), detached=not files.branch)
+    return Standing(files, stashes=stashes, operation=hidden.operation_in(own), git_directory=own)
+
+
 def _refuse_other(directory: Path, own: Path, repository: str) -> None:
     """Without its .git, or with that of another, git would tell of another worktree instead."""
     mark = directory / ".git"

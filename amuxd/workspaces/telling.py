@@ -114,7 +114,7 @@ def _everything(workspace: Workspace, presence: Presence) -> Told:
     if not workspace.repository:
         # A directory that was given need not be one that git knows.
         with contextlib.suppress(GitFailed):
-            return _told(_files_of(workspace))
+            return _told(standing.of_given(workspace.directory, programs_in(workspace.search_path)))
         return Told()
     found = worktrees.look(workspace)
     files = found.files
@@ -143,13 +143,16 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
         "uncommitted": ("as", [_sendable(name) for name in files.uncommitted]),
         "untracked": ("as", [_sendable(name) for name in files.untracked]),
     }
+    if told.is_whole or told.standing.git_directory:
+        values |= {
+            "stashes": ("u", told.standing.stashes),
+            "operation": ("s", told.standing.operation),
+        }
     if told.is_whole:
         values |= {
             "unpushed": ("u", told.standing.unpushed),
             "ignored": ("as", [_sendable(name) for name in files.ignored]),
             "ignored_directories": ("as", [_sendable(name) for name in files.ignored_directories]),
-            "stashes": ("u", told.standing.stashes),
-            "operation": ("s", told.standing.operation),
             "lost": ("as", [_sendable(words) for words in standing.thrown_away(told.standing)]),
         }
     return values

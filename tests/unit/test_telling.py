@@ -1,13 +1,19 @@
-"""What is told of a workspace where git cannot tell everything."""
+"""What is told of a workspace, also where git cannot tell everything."""
+
+# ruff: noqa: F811, a fixture's parameter bears the name of its import
 
 import asyncio
 from pathlib import Path
 
 import pytest
 from harness.repositories import git, repository
+from worktree_work import (
+    add,
+    repo,  # noqa: F401
+)
 
 from amuxd.records import Workspace
-from amuxd.workspaces.telling import Teller
+from amuxd.workspaces.telling import Teller, described
 
 
 def test_a_given_directory_whose_filter_is_missing_has_no_repository_to_miss(
@@ -24,3 +30,36 @@ def test_a_given_directory_whose_filter_is_missing_has_no_repository_to_miss(
     told = asyncio.run(Teller().one(Workspace("abc123", "given", str(repo), 1)))
     assert "no-such-program" in told.error
     assert told.problem != "no repository"
+
+
+def test_a_given_directory_tells_of_stashes_and_what_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/nonexistent")
+    repo = repository(tmp_path / "code")
+    below = repo / "below"
+    below.mkdir()
+
+    def told(directory: Path) -> dict[str, object]:
+        one = asyncio.run(Teller().one(Workspace("abc123", "given", str(directory), 1)))
+        return {name: value for name, (_, value) in described(one).items()}
+
+    assert (told(below)["stashes"], told(below)["operation"]) == (0, "")
+    (repo / "file0").write_text("put away")
+    git(repo, "stash")
+    git(repo, "bisect", "start")
+    for directory in (repo, below):
+        found = told(directory)
+        assert (found["branch"], found["stashes"], found["operation"]) == ("main", 1, "a bisect")
+        # What amux does not remove loses nothing.
+        assert "lost" not in found
+    git(repo, "checkout", "-q", "--detach")
+    assert told(repo)["stashes"] == 0
+    assert told(tmp_path) == {}
+
+
+def test_the_lock_of_a_worktree_is_told_with_what_its_removal_loses(repo: Path) -> None:
+    made = add(repo)
+    git(repo, "worktree", "lock", "--reason", "on a stick", made.directory)
+    told = described(asyncio.run(Teller().one(made)))
+    assert told["lost"] == ("as", ["a lock by git worktree lock (on a stick)"])
