@@ -178,13 +178,19 @@ def one_round(track: Track, chance: random.Random, number: int) -> None:
     assert len(live) <= SLOTS
     if victim is None:
         assert len(live) == SLOTS
-        assert live.issuperset(heads)
         assert sorted(told.values()).count("live") == SLOTS
-    else:
+    # Whose run is over waits no more; who was killed before it began is where it was, and is waited for.
+    over = {victim.id} if victim and load(track.store, victim.id).state is State.FAILED else set()
+    assert live.issuperset({*heads} - {victim.id if victim else ""})
+    let_go = over & {*heads} if waiting == heads else set()
+    assert len(live.difference(heads)) <= SLOTS - len(heads) + len(let_go)
+    if victim is not None:
         track.begin_again(victim)
     after = [place.session_id for place in track.ledger.tidy("ws0001").queue]
-    stayed = [one for one in waiting if one in after and (victim is None or one != victim.id)]
-    assert [one for one in after if one in stayed] == stayed
+    stayed = [one for one in waiting if one not in live | over]
+    assert after[: len(stayed)] == stayed
+    came = {one for one, how in told.items() if how == "waits"}
+    assert came <= {*after[len(stayed) :]} <= came | ({victim.id} if victim else set())
 
 
 def test_twenty_processes_for_two_slots(track: Track) -> None:
