@@ -27,7 +27,12 @@ def test_a_worktree_from_its_making_to_its_removal(amux: Amux, repo: Path) -> No
     assert listed[1].split("\t")[1:3] == ["fix", "fix"]
     started = amux.cli("run", "-w", "fix", "-n", "one", "--", "sh", "-c", "pwd; exec sleep 1000").stdout
     assert started.startswith("started one (")
-    assert "fix" in amux.cli("ls", "-w", "fix").stdout.splitlines()[1].split("\t")
+    amux.create(["sleep", "1000"], name="outside")
+    (_, listed_in_it) = amux.cli("ls", "-w", "fix").stdout.splitlines()
+    assert {"one", "fix"} <= set(listed_in_it.split("\t"))
+    assert [session["name"] for session in json.loads(amux.cli("ls", "-w", "fix", "--json").stdout)] == [
+        "one"
+    ]
     rung = amux.create(["printf", r"\a"], workspace="fix", shell=True, name="rung")
     until(lambda: rung.get("ShellOpen"))
     assert f"rung ({rung.id}) completed (shell open)" in amux.cli("ws", "show", "fix").stdout
