@@ -129,6 +129,13 @@ class AtWork:
             git(workspace.directory, "update-index", "--assume-unchanged", "file0", check=False)
             self.write_in(workspace, "file0")
 
+    @doing(index=INDEX)
+    def write_beside(self, index: int) -> None:
+        """A name that differs in case alone, where git was told that such are the same."""
+        if workspace := self.pick(index):
+            git(self.repo, "config", "core.ignoreCase", "true")
+            self.write_in(workspace, "FILE0")
+
     def shows_all(self, workspace: Workspace) -> None:
         """git itself would write over what it was told not to look at."""
         git(workspace.directory, "update-index", "--no-assume-unchanged", "file0", check=False)
