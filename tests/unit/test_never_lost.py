@@ -209,6 +209,9 @@ class Life(AtWork):
         present = self.amuxd.workspaces[workspace.id]
         refusals = {str(clone) for clone in self.clones if clone.is_relative_to(directory)}
         refusals |= {key for key in self.guests & set(self.at_work) if self.at_work[key] == workspace.id}
+        if (directory / "lib/.git").exists() and not git(directory, "ls-files", "lib"):
+            # Who went far back has it there still, as a repository of its own.
+            refusals.add("lib")
         try:
             told = self.amuxd.do(self.amuxd.remover.would_lose(present, True))
             removed = self.amuxd.do(self.amuxd.remover.remove(present, True), at)
