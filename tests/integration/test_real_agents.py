@@ -124,6 +124,32 @@ def test_claude_to_whom_nothing_was_said_is_begun_again(
     assert session.state == "running"
 
 
+def gemini(amux: Amux, home: Path, environment: dict[str, str], repository: str, address: str) -> Session:
+    """Ready for its first question, with a model that is played."""
+    (home / ".gemini").mkdir()
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "general": {"enableAutoUpdate": False},
+        "model": {"name": "gemini-2.5-pro"},
+    }
+    (home / ".gemini/settings.json").write_text(json.dumps(settings))
+    environment = environment | {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": address}
+    session = amux.create([], agent="gemini", env=environment, cwd=repository)
+    until(lambda: "Type your message" in session.call("Capture", "u", 0), timeout=120)
+    return session
+
+
+def test_what_is_sent_to_gemini_is_submitted(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    """It takes an Enter that comes with the text for one that was pasted with it."""
+    with model.gemini() as address:
+        session = gemini(amux, home, environment, repository, address)
+        session.send("plums")
+        until(lambda: model.DONE in session.call("Capture", "u", 0), timeout=60)
+        session.stop(timeout=60)
+
+
 def test_codex_is_known_by_the_file_that_it_writes(
     amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
