@@ -24,12 +24,14 @@ class Kept:
 
     Below what the variable names or, where it is not set, the directory in the user's home.
     message: what is in each line that holds one, where the agent may make the file before anything was said.
+    once_answered: what was asked and has no answer yet is removed as the agent ends.
     """
 
     variable: str
     directory: str
     pattern: str
-    message: bytes = b""
+    message: re.Pattern[bytes] = re.compile(b"")
+    once_answered: bool = False
 
     def written_for(self, conversation: str) -> str:
         return self.pattern.format(conversation=conversation)
@@ -111,7 +113,9 @@ BUILT_IN: Mapping[str, Agent] = {
             # Not --continue: with two sessions in a directory that is the other one's conversation.
             resume=("claude", "--resume", CONVERSATION),
             attention=("permission", "question", "turn"),
-            kept=Kept("CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", b'"uuid":"'),
+            kept=Kept(
+                "CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", re.compile(b'"uuid":"')
+            ),
         ),
         Agent(
             "codex",
@@ -128,7 +132,12 @@ BUILT_IN: Mapping[str, Agent] = {
             stop_children=True,
             stop_grace=30.0,
             attention=("ToolPermission",),
-            kept=Kept("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
+            kept=Kept(
+                *("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
+                # Its first line is a user's, and tells of the directory before anybody has asked anything.
+                re.compile(rb'"type": ?"gemini"'),
+                once_answered=True,
+            ),
         ),
         Agent(
             "opencode",

@@ -97,6 +97,14 @@ def why_lost(entry: Entry, surroundings: Mapping[str, str] | None = None) -> str
     return why if entry.state.said else f"{why}, and whether anything was said in it is not known"
 
 
+def why_unanswered(entry: Entry) -> str:
+    """Why its agent would keep nothing of it if it ended now; empty where that is nothing, or is kept."""
+    kept = _kept(entry)
+    if kept is None or not kept.once_answered or entry.state.said:
+        return ""
+    return f"{entry.session.agent} keeps nothing of a conversation before it has answered in it"
+
+
 def was_said(entry: Entry, conversation: str, surroundings: Mapping[str, str] | None = None) -> bool | None:
     """Whether the agent keeps something that was said in it; None: there is no place where it would."""
     kept = _kept(entry)
@@ -156,11 +164,11 @@ def _base_of(kept: Kept, session: Session, surroundings: Mapping[str, str] | Non
     return Path(session.directory, environment.get(kept.variable) or home / kept.directory)
 
 
-def _has_message(path: Path, message: bytes) -> bool:
+def _has_message(path: Path, message: re.Pattern[bytes]) -> bool:
     """A file that cannot be read is the agent's to complain of."""
     try:
         with path.open("rb") as file:
-            return any(message in line for line in file)
+            return any(message.search(line) for line in file)
     except OSError:
         return True
 

@@ -60,7 +60,9 @@ class Parking:
 
     async def _refuse_if_it_would_lose(self, entry: Entry) -> None:
         """The command comes back with its conversation, and what a person opened beside it does not."""
-        if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
+        homes = self._runs.homes
+        why = entry.why_not_resumable or await homes.why_lost(entry)
+        if why := why or await homes.why_unanswered(entry):
             raise NotResumable(
                 f"{entry.session.name} cannot be parked, for it could not be brought back: {why}"
             )

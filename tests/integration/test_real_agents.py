@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,52 @@ def test_what_is_sent_to_gemini_is_submitted(
         session = gemini(amux, home, environment, repository, address)
         session.send("plums")
         until(lambda: model.DONE in session.call("Capture", "u", 0), timeout=60)
+        session.stop(timeout=60)
+
+
+def test_gemini_to_whom_nothing_was_said_is_begun_again(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    """It has made a file by then, which tells of the directory, and takes it away as it ends."""
+    with model.gemini() as address:
+        session = gemini(amux, home, environment, repository, address)
+        chats = home / ".gemini/tmp"
+        until(lambda: list(chats.glob("*/chats/session-*.jsonl")), timeout=60)
+        session.stop(timeout=60)
+        assert state_on_disk(amux, session)["said"] is False
+        session.call("Resume", timeout=60)
+        conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command")[-2:] == ["--session-id", conversation]
+        until(lambda: "Type your message" in session.call("Capture", "u", 0), timeout=120)
+        session.stop(timeout=60)
+
+
+def test_gemini_is_parked_once_it_has_answered(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    """What it was asked before that it does not keep."""
+
+    def is_kept(text: str) -> bool:
+        return any(text in file.read_text() for file in home.glob(".gemini/tmp/*/chats/session-*"))
+
+    may_answer = threading.Event()
+    with model.gemini(may_answer) as address:
+        try:
+            session = gemini(amux, home, environment, repository, address)
+            session.send("plums")
+            until(lambda: is_kept("plums"), timeout=60)
+            refused = amux.cli("park", session.id, check=False)
+            assert refused.returncode == 4
+            assert "gemini keeps nothing of a conversation before it has answered in it" in refused.stderr
+            assert session.get("SessionAlive") == "alive"
+        finally:
+            may_answer.set()
+        until(lambda: is_kept(model.DONE), timeout=60)
+        session.call("Park", timeout=60)
+        session.call("AttachCommand", timeout=60)
+        conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command")[-2:] == ["--resume", conversation]
+        until(lambda: "plums" in session.call("Capture", "u", 0), timeout=120)
         session.stop(timeout=60)
 
 
