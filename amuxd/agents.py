@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from amuxd.questions import Questions
+
 CONVERSATION = "{conversation}"
 PLACEHOLDERS = (CONVERSATION, "{session}", "{name}", "{directory}")
 SHELL = "{shell}"
@@ -61,6 +63,8 @@ class Agent:
     attention: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     kept: Kept | None = None
+    # None: of what it is given nothing is known.
+    questions: Questions | None = None
 
     @property
     def takes_our_id(self) -> bool:
@@ -104,6 +108,10 @@ def fill(template: Sequence[str], filling: Filling) -> list[str]:
     return [pattern.sub(lambda found: values[found[0]], word) for word in template]
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 BUILT_IN: Mapping[str, Agent] = {
     agent.name: agent
     for agent in (
@@ -116,6 +124,15 @@ BUILT_IN: Mapping[str, Agent] = {
             kept=Kept(
                 "CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", re.compile(b'"uuid":"')
             ),
+            questions=Questions(
+                switches=_words(
+                    "-- -p --print --allow-dangerously-skip-permissions --ax-screen-reader --bare --bg "
+                    "--background --brief --chrome --dangerously-skip-permissions --disable-slash-commands "
+                    "--exclude-dynamic-system-prompt-sections --fork-session --ide --include-hook-events "
+                    "--include-partial-messages --no-chrome --no-session-persistence --replay-user-messages "
+                    "--safe-mode --strict-mcp-config --tmux --verbose"
+                )
+            ),
         ),
         Agent(
             "codex",
@@ -123,6 +140,13 @@ BUILT_IN: Mapping[str, Agent] = {
             resume=("codex", "resume", CONVERSATION),
             attention=("permission", "question", "turn"),
             kept=Kept("CODEX_HOME", ".codex", f"sessions/*/*/*/rollout-*-{CONVERSATION}.jsonl"),
+            questions=Questions(
+                switches=_words(
+                    "-- --strict-config --oss --approve-for-me --dangerously-bypass-approvals-and-sandbox "
+                    "--dangerously-bypass-hook-trust --worktree --search --no-alt-screen --no-daemon"
+                ),
+                commands=_words("exec e review resume fork apply a cloud mcp sandbox debug"),
+            ),
         ),
         Agent(
             "gemini",
@@ -138,12 +162,20 @@ BUILT_IN: Mapping[str, Agent] = {
                 re.compile(rb'"type": ?"gemini"'),
                 once_answered=True,
             ),
+            questions=Questions(
+                options=_words("-i --prompt-interactive"),
+                switches=_words(
+                    "-- -p --prompt -d --debug --skip-trust -s --sandbox -y --yolo --screen-reader "
+                    "--raw-output --accept-raw-output-risk"
+                ),
+            ),
         ),
         Agent(
             "opencode",
             start=("opencode",),
             resume=("opencode", "--session", CONVERSATION),
             attention=("permission.asked",),
+            questions=Questions(as_words=False, options=_words("--prompt"), commands=_words("run")),
         ),
         Agent(
             "aider",

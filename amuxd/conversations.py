@@ -65,8 +65,9 @@ def plan(entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None = 
     program, *words = fill(template, _filling(session, conversation))
     # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
     reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
-    command = [program, *reporting, *words, *session.command]
-    shown = [program, *words, *session.command]
+    given = _given(session, agent, template)
+    command = [program, *reporting, *words, *given]
+    shown = [program, *words, *given]
     return Plan(replace(session, command=command), conversation, said, shown)
 
 
@@ -144,7 +145,13 @@ def command(entry: Entry) -> list[str]:
         return [session.agent, *session.command]
     template = agent.resume if entry.state.resuming and agent.resume else agent.start
     conversation = entry.state.conversation_id or CONVERSATION
-    return [*fill(template, _filling(session, conversation)), *session.command]
+    return [*fill(template, _filling(session, conversation)), *_given(session, agent, template)]
+
+
+def _given(session: Session, agent: Agent, template: tuple[str, ...]) -> list[str]:
+    """A conversation that goes on has been asked its first question."""
+    goes_on = template == agent.resume
+    return agent.questions.left_out_of(session.command) if goes_on and agent.questions else session.command
 
 
 def _filling(session: Session, conversation: str) -> Filling:

@@ -175,11 +175,16 @@ class Parking:
                 await self._end(entry, by_force=False)
 
     async def bring_back(self, entry: Entry) -> None:
-        """Returns once the process runs again, in the run that it was parked in."""
+        """For whoever has not asked to resume it. Returns once the process runs again, in its run."""
         await self._runs.supervisor.to_the_end(self._bring_back(entry))
 
     async def _bring_back(self, entry: Entry) -> None:
         async with self._runs.operation(entry):
+            if entry.parked and (why := entry.why_not_by_itself):
+                name = entry.session.name
+                raise NotResumable(
+                    f"{name} stays parked: {why}; amux resume {entry.id} brings it back all the same"
+                )
             if entry.parked:
                 await self.begin_again(entry)
 
@@ -259,7 +264,7 @@ class Parking:
             # The configuration may say never.
             return None
         agent = entry.agent
-        if agent is None or agent.park_after is None or entry.why_not_resumable:
+        if agent is None or agent.park_after is None or entry.why_not_resumable or entry.why_not_by_itself:
             return None
         if not _runs(entry):
             return None

@@ -468,6 +468,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Resumable": lambda _, e: e.resumable,
     "Possible": lambda _, e: possible(e),
     "WhyNotResumable": lambda _, e: e.why_not_resumable or e.lost,
+    "WhyNotByItself": lambda _, e: e.why_not_by_itself,
     "IdleAfterUSec": lambda r, e: int(r.settings.idle_after_of(e.agent) * 1e6),
     "SessionAlive": lambda _, e: e.session_alive.value,
     "HostAlive": lambda _, e: e.host_alive.value,

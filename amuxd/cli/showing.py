@@ -61,6 +61,10 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Directory", session.get("Directory", "")),
         ("Agent", session.get("Agent", "")),
         ("Resume", f"not possible: {why}" if (why := sessions.why_not_resumable(session)) else ""),
+        (
+            "By itself",
+            f"neither parked nor resumed: {why}" if (why := session.get("WhyNotByItself", "")) else "",
+        ),
         ("Workspace", sessions.workspace(session)),
         ("Run", str(session.get("Run") or "")),
         ("Created", _moment(session["CreatedUSec"], now)),
@@ -135,7 +139,7 @@ def next_steps(session: Properties) -> list[str]:
 def _has_terminal(session: Properties) -> bool:
     if session.get("ShellOpen"):
         return True
-    comes_back = session.get("Parked") and session.get("Resumable")
+    comes_back = session.get("Parked") and session.get("Resumable") and not session.get("WhyNotByItself")
     is_watched = session.get("SessionAlive") == "alive" and not session.get("Frozen")
     return session["State"] == "running" and bool(comes_back or is_watched)
 

@@ -102,6 +102,16 @@ def kept_by_claude(home: Path, repository: str, conversation: str) -> Path:
     return home / ".claude/projects" / re.sub("[^0-9A-Za-z]", "-", repository) / f"{conversation}.jsonl"
 
 
+def settle_claude(home: Path, environment: dict[str, str], repository: str) -> None:
+    """It asks for nothing more before it begins, and nobody answers what it is asked."""
+    settled = {"hasCompletedOnboarding": True, "theme": "dark"}
+    settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
+    settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
+    (home / ".claude.json").write_text(json.dumps(settled))
+    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
+
+
 @pytest.mark.parametrize("has_file", [False, True])
 def test_claude_to_whom_nothing_was_said_is_begun_again(
     amux: Amux, home: Path, environment: dict[str, str], repository: str, has_file: bool
@@ -315,18 +325,31 @@ def test_claude_goes_on_with_what_it_has_kept(
         assert session.get("Command") == ["claude", flag, conversation, "-p", "hi"]
         session.wait_state("failed", timeout=60)
         assert "API Error" in " ".join(session.certificate()["last_lines"])
+    assert session.get("WhyNotByItself")
+
+
+def test_claude_is_asked_its_first_question_once(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    settle_claude(home, environment, repository)
+    session = amux.create(["about apples"], agent="claude", env=environment, cwd=repository)
+    kept = kept_by_claude(home, repository, state_on_disk(amux, session)["conversation_id"])
+    until(lambda: kept.exists() and "about apples" in kept.read_text(), timeout=60)
+    until(lambda: state_on_disk(amux, session)["said"], timeout=60)
+    session.call("Park", timeout=60)
+    session.send("about pears")
+    until(lambda: "about pears" in kept.read_text(), timeout=60)
+    asked = [json.loads(line) for line in kept.read_text().splitlines()]
+    told = [line["message"]["content"] for line in asked if line["type"] == "user"]
+    assert [text for text in told if "about" in text] == ["about apples", "about pears"]
+    session.stop(timeout=60)
 
 
 def test_claude_is_followed_into_the_conversation_that_clear_begins(
     amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
     """Nobody answers, for there is no login; but its hooks and the files that it keeps are the real ones."""
-    settled = {"hasCompletedOnboarding": True, "theme": "dark"}
-    settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
-    settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
-    (home / ".claude.json").write_text(json.dumps(settled))
-    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
-    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
+    settle_claude(home, environment, repository)
     session = amux.create([], agent="claude", env=environment, cwd=repository)
     first = state_on_disk(amux, session)["conversation_id"]
     until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)
