@@ -4,9 +4,10 @@ agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refu
          [--hook COMMAND]
 
 It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3, and /clear begins another
-conversation, of which the hook is told. Like a program that draws
-on the terminal it throws away what was typed before it was ready. With --own it chooses its conversation
-itself, keeps its file open and tells nobody; so does /new, which leaves the one before open as well.
+conversation, of which the hook is told; /work computes in a child until that gets SIGUSR1. Like a program
+that draws on the terminal it throws away what was typed before it was ready. With --own it chooses its
+conversation itself, keeps its file open and tells nobody; so does /new, which leaves the one before open as
+well.
 """
 
 import argparse
@@ -82,6 +83,10 @@ def _talk(path: Path) -> int | None:
                 return None
             if text == "/new":
                 return NEW
+            if text == "/work":
+                print("working", flush=True)
+                subprocess.run(["sh", "-c", "trap 'exit 0' USR1; while :; do :; done"])
+                continue
             said.append(text)
             file.write(json.dumps(text) + "\n")
             file.flush()
