@@ -1,7 +1,7 @@
 """A stand-in for a coding agent: keeps conversations by id in files, as the real ones do.
 
-agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf] [--saves SECONDS]
-         [--hook COMMAND]
+agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--pauses SECONDS] [--deaf]
+         [--saves SECONDS] [--refuse] [--hook COMMAND]
 
 It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3, and /clear begins another
 conversation, of which the hook is told; /work computes in a child until that gets SIGUSR1. Like a program
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--resume", metavar="ID")
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--pauses", type=float, default=0)
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--saves", type=float, default=0)
@@ -53,6 +54,7 @@ def main() -> int:
         print(f"no conversation found with id {conversation}")
         return 1
     print(f"model {options.model}", flush=True)
+    time.sleep(options.pauses)
     kept = []
     while (code := _talk(path)) is None or code == NEW:
         if code == NEW:
