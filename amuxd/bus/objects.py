@@ -298,9 +298,7 @@ class SessionObject:
     async def certificate(self, run: int) -> dict[str, Typed]:
         certificate = await past.certificate(self._runs, self._entry, run)
         if certificate is None:
-            which = f"run {run}" if run else "no run"
-            verb = "has not ended" if run else "has ended yet"
-            raise InvalidArgument(f"{which} of {self._entry.session.name} {verb}")
+            raise InvalidArgument(_why_no_certificate(self._entry, run))
         end = certificate.end
         log = self._runs.supervisor.store.log(self._entry.id, certificate.run)
         told = {
@@ -426,6 +424,19 @@ class LogControl:
             raise InvalidArgument(f"there is no log target {target!r}: {', '.join(journal.TARGETS)}")
         self._log.target = target
         self._log.apply()
+
+
+def _why_no_certificate(entry: Entry, run: int) -> str:
+    name, latest = entry.session.name, entry.state.run
+    if not run:
+        return f"no run of {name} has ended yet"
+    if run > latest:
+        return f"there is no run {run} of {name}: the latest is run {latest}"
+    return (
+        f"run {run} of {name} has not ended"
+        if run == latest
+        else f"how run {run} of {name} ended is not kept"
+    )
 
 
 def _code_and_signal(certificate: Certificate | None) -> tuple[int, str]:
