@@ -6,6 +6,8 @@ import logging
 from amuxd.aftermath import SETTLED
 from amuxd.comeback import is_candidate, is_tried_again
 from amuxd.errors import AmuxError, ConfigurationError
+from amuxd.processes import uptime
+from amuxd.records import is_of_boot
 from amuxd.registry import Entry
 from amuxd.retention import is_over
 from amuxd.runs import Runs
@@ -54,9 +56,18 @@ async def _is_over(runs: Runs, entry: Entry) -> bool:
     seen_from = runs.boots.seen_from(since)
     if entry.unwritten or entry.attached:
         return False
-    if not all(is_over(retention, state, resumable, since, now(), seen_from) for state in _rests_as(entry)):
+    at = now()
+    if is_of_boot(entry.state.boot_id, runs.supervisor.boot_id):
+        since = max(since, at - _rested_at_most(entry, at))
+    if not all(is_over(retention, state, resumable, since, at, seen_from) for state in _rests_as(entry)):
         return False
     return not await _may_live(runs, entry)
+
+
+def _rested_at_most(entry: Entry, for_ever: int) -> int:
+    """On this boot: a clock that somebody sets forward makes nothing old."""
+    rested = uptime() - entry.state.uptime_at_change
+    return rested if entry.state.uptime_at_change and rested >= 0 else for_ever
 
 
 def _rests_as(entry: Entry) -> list[State]:

@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 import termios
+import time
 from pathlib import Path
 
 from amuxd.records import Process
@@ -41,6 +42,11 @@ def boot_id() -> str:
     with contextlib.suppress(PermissionError):
         first = None if _is_of_first_namespace() else identify(1)
     return f"{kernel}/{first.started}" if first else kernel
+
+
+def uptime() -> int:
+    """In microseconds, those included in which the machine slept. Nobody sets this clock."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 def _is_of_first_namespace() -> bool:

@@ -26,7 +26,7 @@ def aged(amux: Amux, ages: dict[Session, float]) -> None:
         path = state_file(amux, session)
         state = json.loads(path.read_text())
         at = int((time.time() - age) * 1e6)
-        path.write_text(json.dumps(state | {"state_changed_at": at, "known_at": at}))
+        path.write_text(json.dumps(state | {"state_changed_at": at, "known_at": at, "uptime_at_change": 0}))
     amux.start()
 
 
@@ -126,7 +126,8 @@ def test_what_nobody_could_have_seen_yet_is_kept(amux: Amux) -> None:
     assert amux.manager.call("Clean", "a{sv}", {}) == []
     state = json.loads(path.read_text())
     amux.stop()
-    path.write_text(json.dumps(state | {"known_at": int((time.time() - 1.1 * DAY) * 1e6)}))
+    known = {"known_at": int((time.time() - 1.1 * DAY) * 1e6), "uptime_at_change": 0}
+    path.write_text(json.dumps(state | known))
     amux.start()
     assert amux.manager.call("Clean", "a{sv}", {}) == [session.id]
 
