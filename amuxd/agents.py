@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from amuxd.questions import Questions
+
 CONVERSATION = "{conversation}"
 PLACEHOLDERS = (CONVERSATION, "{session}", "{name}", "{directory}")
 SHELL = "{shell}"
@@ -24,12 +26,14 @@ class Kept:
 
     Below what the variable names or, where it is not set, the directory in the user's home.
     message: what is in each line that holds one, where the agent may make the file before anything was said.
+    once_answered: what was asked and has no answer yet is removed as the agent ends.
     """
 
     variable: str
     directory: str
     pattern: str
-    message: bytes = b""
+    message: re.Pattern[bytes] = re.compile(b"")
+    once_answered: bool = False
 
     def written_for(self, conversation: str) -> str:
         return self.pattern.format(conversation=conversation)
@@ -59,6 +63,8 @@ class Agent:
     attention: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     kept: Kept | None = None
+    # None: of what it is given nothing is known.
+    questions: Questions | None = None
 
     @property
     def takes_our_id(self) -> bool:
@@ -102,6 +108,10 @@ def fill(template: Sequence[str], filling: Filling) -> list[str]:
     return [pattern.sub(lambda found: values[found[0]], word) for word in template]
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 BUILT_IN: Mapping[str, Agent] = {
     agent.name: agent
     for agent in (
@@ -111,7 +121,18 @@ BUILT_IN: Mapping[str, Agent] = {
             # Not --continue: with two sessions in a directory that is the other one's conversation.
             resume=("claude", "--resume", CONVERSATION),
             attention=("permission", "question", "turn"),
-            kept=Kept("CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", b'"uuid":"'),
+            kept=Kept(
+                "CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", re.compile(b'"uuid":"')
+            ),
+            questions=Questions(
+                switches=_words(
+                    "-- -p --print --allow-dangerously-skip-permissions --ax-screen-reader --bare --bg "
+                    "--background --brief --chrome --dangerously-skip-permissions --disable-slash-commands "
+                    "--exclude-dynamic-system-prompt-sections --fork-session --ide --include-hook-events "
+                    "--include-partial-messages --no-chrome --no-session-persistence --replay-user-messages "
+                    "--safe-mode --strict-mcp-config --tmux --verbose"
+                )
+            ),
         ),
         Agent(
             "codex",
@@ -119,6 +140,13 @@ BUILT_IN: Mapping[str, Agent] = {
             resume=("codex", "resume", CONVERSATION),
             attention=("permission", "question", "turn"),
             kept=Kept("CODEX_HOME", ".codex", f"sessions/*/*/*/rollout-*-{CONVERSATION}.jsonl"),
+            questions=Questions(
+                switches=_words(
+                    "-- --strict-config --oss --approve-for-me --dangerously-bypass-approvals-and-sandbox "
+                    "--dangerously-bypass-hook-trust --worktree --search --no-alt-screen --no-daemon"
+                ),
+                commands=_words("exec e review resume fork apply a cloud mcp sandbox debug"),
+            ),
         ),
         Agent(
             "gemini",
@@ -128,13 +156,26 @@ BUILT_IN: Mapping[str, Agent] = {
             stop_children=True,
             stop_grace=30.0,
             attention=("ToolPermission",),
-            kept=Kept("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
+            kept=Kept(
+                *("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
+                # Its first line is a user's, and tells of the directory before anybody has asked anything.
+                re.compile(rb'"type": ?"gemini"'),
+                once_answered=True,
+            ),
+            questions=Questions(
+                options=_words("-i --prompt-interactive"),
+                switches=_words(
+                    "-- -p --prompt -d --debug --skip-trust -s --sandbox -y --yolo --screen-reader "
+                    "--raw-output --accept-raw-output-risk"
+                ),
+            ),
         ),
         Agent(
             "opencode",
             start=("opencode",),
             resume=("opencode", "--session", CONVERSATION),
             attention=("permission.asked",),
+            questions=Questions(as_words=False, options=_words("--prompt"), commands=_words("run")),
         ),
         Agent(
             "aider",

@@ -1,10 +1,11 @@
 """Since when amuxd has been there on this boot, and on those before it: in between nobody saw anything."""
 
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from amuxd import files
+from amuxd import files, paths
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ def counted(directory: Path, boot_id: str, now: int) -> Boots:
     path = directory / "boots"
     try:
         known = _read(path)
+        if known is None:
+            _put_aside(path)
     except OSError as error:
         logger.error("since when there was somebody to see anything is not known: %s", error)
         return Boots(began=now)
@@ -52,6 +55,17 @@ def counted(directory: Path, boot_id: str, now: int) -> Boots:
     except OSError as error:
         logger.error("that this boot began is not written down: %s", error)
     return new.boots
+
+
+def _put_aside(path: Path) -> None:
+    """What is no such text, that of a later amuxd say, is not overwritten."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    aside = paths.ensure_private(path.parent / "set-aside") / f"{path.name}-{time.time_ns()}"
+    path.rename(aside)
+    files.sync_renamed(aside.parent)
+    files.sync_renamed(path.parent)
+    logger.warning("%s says nothing to this amuxd, and is set aside as %s", path, aside)
 
 
 def _read(path: Path) -> _Known | None:

@@ -6,6 +6,8 @@ import logging
 from amuxd.aftermath import SETTLED
 from amuxd.comeback import is_candidate, is_tried_again
 from amuxd.errors import AmuxError, ConfigurationError
+from amuxd.processes import uptime
+from amuxd.records import is_of_boot
 from amuxd.registry import Entry
 from amuxd.retention import is_over
 from amuxd.runs import Runs
@@ -48,15 +50,37 @@ async def _is_over(runs: Runs, entry: Entry) -> bool:
     """Not what somebody looks at, what lives, or may, nor what is about to come back by itself."""
     if is_candidate(entry, runs.supervisor.boot_id) and not entry.stays_down:
         return False
-    # The next boot may be far off, and what it brings back is no more over than what is suspended.
-    state = State.SUSPENDED if is_tried_again(entry) else entry.state.state
     retention, resumable = runs.settings.retention, not entry.why_not_resumable
     # What happened while the machine was off, say, nobody has seen before amuxd did.
     since = max(entry.state.state_changed_at, entry.state.known_at)
     seen_from = runs.boots.seen_from(since)
-    if entry.unwritten or entry.attached or not is_over(retention, state, resumable, since, now(), seen_from):
+    if entry.unwritten or entry.attached:
+        return False
+    at = now()
+    if is_of_boot(entry.state.boot_id, runs.supervisor.boot_id):
+        since = max(since, at - _rested_at_most(entry, at))
+    if not all(is_over(retention, state, resumable, since, at, seen_from) for state in _rests_as(entry)):
         return False
     return not await _may_live(runs, entry)
+
+
+def _rested_at_most(entry: Entry, for_ever: int) -> int:
+    """On this boot: a clock that somebody sets forward makes nothing old."""
+    rested = uptime() - entry.state.uptime_at_change
+    return rested if entry.state.uptime_at_change and rested >= 0 else for_ever
+
+
+def _rests_as(entry: Entry) -> list[State]:
+    """It is kept as long as each of them would be."""
+    # The next boot may be far off, and what it brings back is no more over than what is suspended.
+    if is_tried_again(entry):
+        return [State.SUSPENDED]
+    state = entry.state
+    has_more_to_say = state.said is not False and not entry.why_not_resumable and not entry.lost
+    if state.state is State.FAILED and state.resuming and has_more_to_say:
+        # What it was to go on with is still there.
+        return [State.FAILED, State.SUSPENDED]
+    return [state.state]
 
 
 async def _may_live(runs: Runs, entry: Entry) -> bool:

@@ -140,6 +140,9 @@ async def _bring_back(runs: Runs, entry: Entry, limit: asyncio.Semaphore) -> Non
     if entry.session.agent and entry.why_not_resumable:
         await _give_up(runs, entry, entry.why_not_resumable)
         return
+    if entry.why_not_by_itself:
+        await _give_up(runs, entry, entry.why_not_by_itself)
+        return
     if not await runs.places.look(entry):
         # It is of a file system, perhaps, that is mounted later.
         await _say_that_it_waits(runs, entry)

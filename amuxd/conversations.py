@@ -65,8 +65,9 @@ def plan(entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None = 
     program, *words = fill(template, _filling(session, conversation))
     # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
     reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
-    command = [program, *reporting, *words, *session.command]
-    shown = [program, *words, *session.command]
+    given = _given(session, agent, template)
+    command = [program, *reporting, *words, *given]
+    shown = [program, *words, *given]
     return Plan(replace(session, command=command), conversation, said, shown)
 
 
@@ -95,6 +96,14 @@ def why_lost(entry: Entry, surroundings: Mapping[str, str] | None = None) -> str
     directory = _base_of(kept, session, surroundings)
     why = f"nothing is kept in {directory} of its conversation {conversation}"
     return why if entry.state.said else f"{why}, and whether anything was said in it is not known"
+
+
+def why_unanswered(entry: Entry) -> str:
+    """Why its agent would keep nothing of it if it ended now; empty where that is nothing, or is kept."""
+    kept = _kept(entry)
+    if kept is None or not kept.once_answered or entry.state.said:
+        return ""
+    return f"{entry.session.agent} keeps nothing of a conversation before it has answered in it"
 
 
 def was_said(entry: Entry, conversation: str, surroundings: Mapping[str, str] | None = None) -> bool | None:
@@ -136,7 +145,13 @@ def command(entry: Entry) -> list[str]:
         return [session.agent, *session.command]
     template = agent.resume if entry.state.resuming and agent.resume else agent.start
     conversation = entry.state.conversation_id or CONVERSATION
-    return [*fill(template, _filling(session, conversation)), *session.command]
+    return [*fill(template, _filling(session, conversation)), *_given(session, agent, template)]
+
+
+def _given(session: Session, agent: Agent, template: tuple[str, ...]) -> list[str]:
+    """A conversation that goes on has been asked its first question."""
+    goes_on = template == agent.resume
+    return agent.questions.left_out_of(session.command) if goes_on and agent.questions else session.command
 
 
 def _filling(session: Session, conversation: str) -> Filling:
@@ -156,11 +171,11 @@ def _base_of(kept: Kept, session: Session, surroundings: Mapping[str, str] | Non
     return Path(session.directory, environment.get(kept.variable) or home / kept.directory)
 
 
-def _has_message(path: Path, message: bytes) -> bool:
+def _has_message(path: Path, message: re.Pattern[bytes]) -> bool:
     """A file that cannot be read is the agent's to complain of."""
     try:
         with path.open("rb") as file:
-            return any(message in line for line in file)
+            return any(message.search(line) for line in file)
     except OSError:
         return True
 

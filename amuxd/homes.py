@@ -141,6 +141,9 @@ class Homes:
     async def why_lost(self, entry: Entry) -> str:
         return await self._learning.why_lost(entry)
 
+    async def why_unanswered(self, entry: Entry) -> str:
+        return await self._learning.why_unanswered(entry)
+
     def _shell_ended(self, entry: Entry) -> None:
         self._supervisor.spawn(self._leave_shell(entry))
 

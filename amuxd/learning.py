@@ -119,6 +119,10 @@ class Learning:
             return False
         return said
 
+    async def why_unanswered(self, entry: Entry) -> str:
+        await self.look_what_was_said(entry)
+        return conversations.why_unanswered(entry)
+
     async def why_lost(self, entry: Entry) -> str:
         """Why its conversation cannot go on, as a look at what is kept of it tells; empty where it can."""
         if not conversations.is_kept(entry):

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 # An agent that has ended its turn is what an idle one is.
 _IDLE = ("", Kind.TURN)
 
+# Who uses more than this part of a processor for as many seconds works, whatever it prints.
+RESTING, LOOKED_AT_FOR = 0.05, 3.0
+
 # What is known of a session whose process is there.
 NOT_PARKED: dict[str, Any] = {"parked": False, "parked_at": 0, "parked_end": None, "parked_end_at": 0}
 
@@ -41,6 +44,8 @@ class Parking:
         self._runs = runs
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
+        # Those that are about to be parked, unless they work.
+        self._looked_at: set[str] = set()
 
     async def park(self, entry: Entry) -> None:
         await self._runs.supervisor.to_the_end(self._park_by_hand(entry))
@@ -60,7 +65,9 @@ class Parking:
 
     async def _refuse_if_it_would_lose(self, entry: Entry) -> None:
         """The command comes back with its conversation, and what a person opened beside it does not."""
-        if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
+        homes = self._runs.homes
+        why = entry.why_not_resumable or await homes.why_lost(entry)
+        if why := why or await homes.why_unanswered(entry):
             raise NotResumable(
                 f"{entry.session.name} cannot be parked, for it could not be brought back: {why}"
             )
@@ -173,11 +180,16 @@ class Parking:
                 await self._end(entry, by_force=False)
 
     async def bring_back(self, entry: Entry) -> None:
-        """Returns once the process runs again, in the run that it was parked in."""
+        """For whoever has not asked to resume it. Returns once the process runs again, in its run."""
         await self._runs.supervisor.to_the_end(self._bring_back(entry))
 
     async def _bring_back(self, entry: Entry) -> None:
         async with self._runs.operation(entry):
+            if entry.parked and (why := entry.why_not_by_itself):
+                name = entry.session.name
+                raise NotResumable(
+                    f"{name} stays parked: {why}; amux resume {entry.id} brings it back all the same"
+                )
             if entry.parked:
                 await self.begin_again(entry)
 
@@ -243,7 +255,7 @@ class Parking:
         self._consider(entry)
 
     def _consider(self, entry: Entry) -> None:
-        due = self._due(entry)
+        due = None if entry.id in self._looked_at else self._due(entry)
         if due is not None and (self._timer is None or due < self._armed_for):
             if self._timer is not None:
                 self._timer.cancel()
@@ -257,7 +269,7 @@ class Parking:
             # The configuration may say never.
             return None
         agent = entry.agent
-        if agent is None or agent.park_after is None or entry.why_not_resumable:
+        if agent is None or agent.park_after is None or entry.why_not_resumable or entry.why_not_by_itself:
             return None
         if not _runs(entry):
             return None
@@ -270,7 +282,7 @@ class Parking:
     def _look(self) -> None:
         self._timer = None
         for entry in self._runs.supervisor.registry:
-            if self._is_due(entry):
+            if entry.id not in self._looked_at and self._is_due(entry):
                 self._runs.supervisor.spawn(self._park_idle(entry))
             else:
                 self._consider(entry)
@@ -280,19 +292,43 @@ class Parking:
         return due is not None and due <= now()
 
     async def _park_idle(self, entry: Entry) -> None:
-        async with entry.operation:
-            if not self._is_due(entry):
-                return
-            try:
-                entry.attached = await self._runs.host.attached(entry.id)
-                if not entry.attached:
-                    await self._refuse_if_it_would_lose(entry)
-                    await self._park(entry, lambda: self._is_due(entry), by_force=False)
-            except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
-                # What is not known is no reason; it is looked at again after as long a time.
-                logger.warning("%s is not parked: %s", entry.session.name, error)
+        self._looked_at.add(entry.id)
+        try:
+            if await self._works(entry):
                 entry.tried_at = now()
+                return
+            async with entry.operation:
+                if self._is_due(entry):
+                    await self._park_unless_it_would_lose(entry)
+        finally:
+            self._looked_at.discard(entry.id)
             self._consider(entry)
+
+    async def _works(self, entry: Entry) -> bool:
+        """Without a word. Where nobody knows, it is taken to."""
+        if entry.home is None:
+            return False
+        try:
+            before = await self._runs.host.processor_time(entry.id, entry.home.server)
+            await asyncio.sleep(LOOKED_AT_FOR)
+            if entry.home is None:
+                return False
+            used = await self._runs.host.processor_time(entry.id, entry.home.server) - before
+        except Exception as error:
+            logger.warning("%s is not parked: whether it works is not known: %s", entry.session.name, error)
+            return True
+        return used > RESTING * LOOKED_AT_FOR
+
+    async def _park_unless_it_would_lose(self, entry: Entry) -> None:
+        try:
+            entry.attached = await self._runs.host.attached(entry.id)
+            if not entry.attached:
+                await self._refuse_if_it_would_lose(entry)
+                await self._park(entry, lambda: self._is_due(entry), by_force=False)
+        except (AmuxError, TmuxUnreachable, TmuxRefused) as error:
+            # What is not known is no reason; it is looked at again after as long a time.
+            logger.warning("%s is not parked: %s", entry.session.name, error)
+            entry.tried_at = now()
 
 
 def _not_to_be_parked(entry: Entry) -> AmuxError:

@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 import termios
+import time
 from pathlib import Path
 
 from amuxd.records import Process
@@ -19,6 +20,7 @@ from amuxd.states import End
 _PF_EXITING = 0x4
 _PIECE = 16 * 1024
 _PTS_MAJOR = 136
+_TICKS = os.sysconf("SC_CLK_TCK")
 # By this number all kernels know the namespace of processes that they come up with.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 
@@ -40,6 +42,11 @@ def boot_id() -> str:
     with contextlib.suppress(PermissionError):
         first = None if _is_of_first_namespace() else identify(1)
     return f"{kernel}/{first.started}" if first else kernel
+
+
+def uptime() -> int:
+    """In microseconds, those included in which the machine slept. Nobody sets this clock."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 def _is_of_first_namespace() -> bool:
@@ -136,6 +143,15 @@ def open_flags(fd: Path) -> int:
     """With which it was opened; by its place in /proc."""
     flags = (fd.parent.parent / "fdinfo" / fd.name).read_text().split("flags:")[1].split()[0]
     return int(flags, 8)
+
+
+def processor_time(pid: int) -> float:
+    """In seconds, by itself and by those children that it knows to have ended; 0 where nobody may see it."""
+    try:
+        fields = _stat(pid)
+    except PermissionError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICKS if fields else 0.0
 
 
 def terminal_of(process: Process) -> Path | None:

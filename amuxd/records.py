@@ -162,6 +162,8 @@ class RunState(Stored):
     ended_at: int = 0
     # Not 0: that the state changed was known only then.
     known_at: int = 0
+    # By the clock of its boot, which nobody sets. An earlier amuxd carries along that of another change.
+    uptime_at_change: int = 0
 
 
 @dataclass(frozen=True)

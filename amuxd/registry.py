@@ -153,6 +153,12 @@ class Entry:
         return "it is no agent, and so has no conversation"
 
     @property
+    def why_not_by_itself(self) -> str:
+        """Why amux neither parks it nor brings it back, but for who asks to resume it; or empty."""
+        questions = self.agent.questions if self.agent else None
+        return questions.why_not_by_itself(self.session.command) if questions else ""
+
+    @property
     def lost(self) -> str:
         """Why its conversation is lost, as the last look at what is kept of it told."""
         conversation, why = self.found_lost

@@ -18,7 +18,7 @@ from amuxd.files import Locked
 from amuxd.lengths import shortened
 from amuxd.logs import LINES, last_lines, shell_mark
 from amuxd.possible import impossible
-from amuxd.processes import has_ended
+from amuxd.processes import has_ended, uptime
 from amuxd.records import (
     Certificate,
     HistoryEntry,
@@ -224,6 +224,7 @@ class Supervisor:
             previous=transition.source,
             state_changed_at=line.at,
             known_at=known_at,
+            uptime_at_change=uptime(),
             reason=transition.reason,
             changed_for=by,
             run=transition.run,
@@ -377,7 +378,7 @@ class Supervisor:
     def _standing(self, entry: Entry, **changes: Any) -> RunState:
         if not is_of_boot(entry.state.boot_id, self.boot_id):
             # Numbers of processes mean something else on this boot, and it is named from now on.
-            changes = {"command": None, "server": None, **changes}
+            changes = {"command": None, "server": None, "uptime_at_change": 0, **changes}
         at = now()
         # Asked after that: of its end amuxd itself may hear later.
         if entry.home is not None and not (entry.ended.is_set() or has_ended(entry.home.command_fd)):

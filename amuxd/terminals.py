@@ -15,9 +15,10 @@ from amuxd.signal_names import signal_number
 from amuxd.states import Liveness
 from amuxd.supervisor import now
 
-# An agent that began is ready once it has printed something and then nothing for a moment. Some print
-# for ever, and some nothing at all.
-QUIET = 0.4
+# An agent that began is ready once it has printed something and then nothing for a while: they pause for up
+# to two seconds as they start, and throw away what was typed meanwhile. Some print for ever, and some
+# nothing at all.
+QUIET = 2.5
 LONGEST_WAKING = 20.0
 # Between the answer to who wants to attach and their being there.
 COMING = 10.0

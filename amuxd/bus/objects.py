@@ -298,9 +298,7 @@ class SessionObject:
     async def certificate(self, run: int) -> dict[str, Typed]:
         certificate = await past.certificate(self._runs, self._entry, run)
         if certificate is None:
-            which = f"run {run}" if run else "no run"
-            verb = "has not ended" if run else "has ended yet"
-            raise InvalidArgument(f"{which} of {self._entry.session.name} {verb}")
+            raise InvalidArgument(_why_no_certificate(self._entry, run))
         end = certificate.end
         log = self._runs.supervisor.store.log(self._entry.id, certificate.run)
         told = {
@@ -428,6 +426,19 @@ class LogControl:
         self._log.apply()
 
 
+def _why_no_certificate(entry: Entry, run: int) -> str:
+    name, latest = entry.session.name, entry.state.run
+    if not run:
+        return f"no run of {name} has ended yet"
+    if run > latest:
+        return f"there is no run {run} of {name}: the latest is run {latest}"
+    return (
+        f"run {run} of {name} has not ended"
+        if run == latest
+        else f"how run {run} of {name} ended is not kept"
+    )
+
+
 def _code_and_signal(certificate: Certificate | None) -> tuple[int, str]:
     if certificate is None:
         return -1, ""
@@ -468,6 +479,7 @@ _READERS: Mapping[str, Callable[[Runs, Entry], object]] = {
     "Resumable": lambda _, e: e.resumable,
     "Possible": lambda _, e: possible(e),
     "WhyNotResumable": lambda _, e: e.why_not_resumable or e.lost,
+    "WhyNotByItself": lambda _, e: e.why_not_by_itself,
     "IdleAfterUSec": lambda r, e: int(r.settings.idle_after_of(e.agent) * 1e6),
     "SessionAlive": lambda _, e: e.session_alive.value,
     "HostAlive": lambda _, e: e.host_alive.value,

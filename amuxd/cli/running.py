@@ -64,8 +64,8 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     """Start a command in a session of its own; your shell, if there is no COMMAND.
 
     The options come first: all that follows COMMAND is its own. With -a, what follows -- is added to the
-    agent's own command at each start, also when it is resumed: options, not a first question. That is for
-    amux send.
+    agent's own command at each start, also when it is resumed: options. A first question comes before them,
+    and is asked only once.
     """
     if attach and wait:
         raise WrongUsage("--attach and --wait do not go together", "amux run --attach, or amux run --wait")

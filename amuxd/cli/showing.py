@@ -16,17 +16,46 @@ from amuxd.errors import PREFIX
 
 @click.command()
 @session_argument
+@click.option("--run", type=click.IntRange(1), metavar="N", help="How run N ended, also an earlier one.")
 @click.option("--json", "as_json", is_flag=True, help="One object, with every property.")
-def show(name: str, as_json: bool) -> None:
+def show(name: str, run: int | None, as_json: bool) -> None:
     """Tell everything about a session: its state and why, how it ended, and what can be done next."""
     client = Client()
     path = client.find(name)
     properties = client.properties(path)
     misconfigured.warn(client)
+    if run is not None:
+        _show_end_of(run, client.certificate(path, run), properties, as_json)
+        return
     if as_json:
         render.print_json(sessions.as_json(properties))
         return
     print("\n".join(description(properties, last_end(client, path, properties))))
+
+
+def _show_end_of(run: int, certificate: Properties, session: Properties, as_json: bool) -> None:
+    if as_json:
+        code, signal = certificate["exit_code"], certificate["signal"]
+        render.print_json(
+            {
+                "id": session["Id"],
+                "name": session["Name"],
+                **certificate,
+                "exit_code": None if code < 0 else code,
+                "signal": signal or None,
+            }
+        )
+        return
+    now = time.time()
+    how = certificate["reason"] + ("" if certificate["known"] else "; how is not known")
+    rows = [
+        ("Session", f"{session['Name']} ({session['Id']})"),
+        ("Run", str(run)),
+        ("Ended", f"{how}, {_when(certificate, now)}"),
+        ("Talked in", certificate.get("conversation", "")),
+        ("Log", certificate.get("log_path", "")),
+    ]
+    print("\n".join([*_lines(rows), *_last_printed(certificate)]))
 
 
 def last_end(client: Client, path: str, session: Properties) -> Properties:
@@ -61,6 +90,10 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Directory", session.get("Directory", "")),
         ("Agent", session.get("Agent", "")),
         ("Resume", f"not possible: {why}" if (why := sessions.why_not_resumable(session)) else ""),
+        (
+            "By itself",
+            f"neither parked nor resumed: {why}" if (why := session.get("WhyNotByItself", "")) else "",
+        ),
         ("Workspace", sessions.workspace(session)),
         ("Run", str(session.get("Run") or "")),
         ("Created", _moment(session["CreatedUSec"], now)),
@@ -76,14 +109,20 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Log", session.get("LogPath", "")),
         ("Next", f"amux {'|'.join(next_steps(session))} {session['Id']}"),
     ]
-    lines = [
+    return [*_lines(rows), *_last_printed(certificate)]
+
+
+def _lines(rows: list[tuple[str, str]]) -> list[str]:
+    return [
         f"{name + ':':<12} {value if name == 'State' else harmless(shortened(value))}"
         for name, value in rows
         if value
     ]
-    if last := certificate.get("last_lines"):
-        lines += ["", "It last printed:", *(f"  {harmless(line)}" for line in last)]
-    return lines
+
+
+def _last_printed(certificate: Properties) -> list[str]:
+    last = certificate.get("last_lines")
+    return ["", "It last printed:", *(f"  {harmless(line)}" for line in last)] if last else []
 
 
 def _not_known(session: Properties) -> str:
@@ -112,10 +151,13 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
     how = sessions.ended_by(session) if certificate.get("known", True) else "how is not known"
     if certificate.get("core_dumped"):
         how += ", core dumped"
+    return ", ".join(part for part in (how, _when(certificate, now)) if part)
+
+
+def _when(certificate: Properties, now: float) -> str:
     when = _moment(certificate.get("ended_usec", 0), now)
-    if earliest := _earliest(certificate):
-        when = f"between {earliest} and {when}"
-    return ", ".join(part for part in (how, when) if part)
+    earliest = _earliest(certificate)
+    return f"between {earliest} and {when}" if earliest else when
 
 
 def next_steps(session: Properties) -> list[str]:
@@ -135,7 +177,7 @@ def next_steps(session: Properties) -> list[str]:
 def _has_terminal(session: Properties) -> bool:
     if session.get("ShellOpen"):
         return True
-    comes_back = session.get("Parked") and session.get("Resumable")
+    comes_back = session.get("Parked") and session.get("Resumable") and not session.get("WhyNotByItself")
     is_watched = session.get("SessionAlive") == "alive" and not session.get("Frozen")
     return session["State"] == "running" and bool(comes_back or is_watched)
 

@@ -148,6 +148,9 @@ class Host(Protocol):
     async def members(self, session_id: str) -> list[int]:
         """All processes of a session. Raises where that cannot be known."""
 
+    async def processor_time(self, session_id: str, server: Process) -> float:
+        """In seconds, by all processes of a session so far. Raises where that cannot be known."""
+
     async def find_in_terminal(self, session_id: str) -> Home | None:
         """What the terminal itself knows of what runs in it, without a file's help."""
 

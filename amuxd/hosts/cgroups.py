@@ -42,6 +42,12 @@ def memory_events(server: Process) -> Path | None:
     return None
 
 
+def processor_time(server: Process) -> float | None:
+    """In seconds, by all that ever ran there; None where nothing counts it."""
+    counts = (line.split() for line in _lines(server, "cpu.stat"))
+    return next((int(used) / 1e6 for name, used in counts if name == "usage_usec"), None)
+
+
 def is_frozen(server: Process) -> bool:
     """By whoever did it, and also with a slice that it is in."""
     return "frozen 1" in _lines(server, "cgroup.events")

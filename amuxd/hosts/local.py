@@ -12,7 +12,7 @@ import psutil
 
 from amuxd import processes
 from amuxd.hosts import Alive, Enclosure, Ended, Finding, Gone, Home, LaunchRefused, Unknown
-from amuxd.hosts.cgroups import is_frozen, memory_events, memory_kills
+from amuxd.hosts.cgroups import is_frozen, memory_events, memory_kills, processor_time
 from amuxd.hosts.ends import STATUS_DEADLINE, Ends, for_memory
 from amuxd.hosts.launcher import Launcher, NotOpened, hold
 from amuxd.hosts.layout import Layout
@@ -170,6 +170,13 @@ class LocalHost:
 
     async def members(self, session_id: str) -> list[int]:
         return await self._enclosure.members(session_id)
+
+    async def processor_time(self, session_id: str, server: Process) -> float:
+        used = await asyncio.to_thread(processor_time, server)
+        if used is not None:
+            return used
+        members = await self.members(session_id)
+        return await asyncio.to_thread(lambda: sum(map(processes.processor_time, members)))
 
     async def find_in_terminal(self, session_id: str) -> Home | None:
         try:

@@ -22,6 +22,8 @@ from amuxd.threads import alone
 PANE = "%0"
 DEADLINE = 5.0
 _ANSWER_LIMIT = 64 * 1024
+# gemini takes an Enter within 30 ms of other keys for a line break in something pasted.
+_BEFORE_ENTER = 0.1
 _SCREEN = ("-x", "200", "-y", "50")
 
 # What systemd tells a service about itself says nothing true to the programs in a session.
@@ -280,6 +282,8 @@ class Terminal:
             await self._paste(text)
         elif text:
             await self._verb("send-keys", "-t", PANE, "-l", "--", text)
+        if text and enter:
+            await asyncio.sleep(_BEFORE_ENTER)
         if enter:
             try:
                 await self._verb("send-keys", "-t", PANE, "Enter")

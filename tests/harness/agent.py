@@ -1,12 +1,13 @@
 """A stand-in for a coding agent: keeps conversations by id in files, as the real ones do.
 
-agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--refuse] [--deaf] [--saves SECONDS]
-         [--hook COMMAND]
+agent.py --store DIR (--start ID | --resume ID | --own) [--slow SECONDS] [--pauses SECONDS] [--deaf]
+         [--saves SECONDS] [--refuse] [--hook COMMAND]
 
 It says what it remembers, then reads lines: /exit ends it with 0, /crash with 3, and /clear begins another
-conversation, of which the hook is told. Like a program that draws
-on the terminal it throws away what was typed before it was ready. With --own it chooses its conversation
-itself, keeps its file open and tells nobody; so does /new, which leaves the one before open as well.
+conversation, of which the hook is told; /work computes in a child until that gets SIGUSR1. Like a program
+that draws on the terminal it throws away what was typed before it was ready. With --own it chooses its
+conversation itself, keeps its file open and tells nobody; so does /new, which leaves the one before open as
+well.
 """
 
 import argparse
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--resume", metavar="ID")
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--pauses", type=float, default=0)
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--saves", type=float, default=0)
@@ -52,6 +54,7 @@ def main() -> int:
         print(f"no conversation found with id {conversation}")
         return 1
     print(f"model {options.model}", flush=True)
+    time.sleep(options.pauses)
     kept = []
     while (code := _talk(path)) is None or code == NEW:
         if code == NEW:
@@ -82,6 +85,10 @@ def _talk(path: Path) -> int | None:
                 return None
             if text == "/new":
                 return NEW
+            if text == "/work":
+                print("working", flush=True)
+                subprocess.run(["sh", "-c", "trap 'exit 0' USR1; while :; do :; done"])
+                continue
             said.append(text)
             file.write(json.dumps(text) + "\n")
             file.flush()

@@ -21,15 +21,15 @@ def program(amux: Client, command: Sequence[str | Path] = ()) -> Path:
     return program
 
 
-def create(amux: Client, program: Path, **options: Any) -> Session:
+def create(amux: Client, program: Path, *given: str, **options: Any) -> Session:
     """In the machine's home, where it keeps its conversations."""
     home = str(amux.machine.home)
     environment = {"PATH": f"{program.parent}:{amux.environment['PATH']}", "HOME": home}
-    return amux.create([], agent="claude", cwd=home, env=environment, **options)
+    return amux.create(given, agent="claude", cwd=home, env=environment, **options)
 
 
-def begin(amux: Client, **options: Any) -> Session:
-    session = create(amux, program(amux), **options)
+def begin(amux: Client, *given: str, **options: Any) -> Session:
+    session = create(amux, program(amux), *given, **options)
     until(lambda: "remembering []" in session.log())
     return session
 

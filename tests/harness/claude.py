@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from itertools import chain
 from pathlib import Path
 
 
@@ -16,6 +17,9 @@ def main() -> int:
     parser.add_argument("--session-id")
     parser.add_argument("--resume")
     parser.add_argument("--settings")
+    parser.add_argument("--model")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("question", nargs="?")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     base = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
@@ -29,7 +33,7 @@ def main() -> int:
         return 1
     said = [json.loads(line)["said"] for line in file.read_text().splitlines()] if file.exists() else []
     print(f"remembering {said}", flush=True)
-    for line in sys.stdin:
+    for line in chain([options.question] if options.question else [], sys.stdin):
         if (text := line.strip()) == "/exit":
             break
         file.parent.mkdir(parents=True, exist_ok=True)

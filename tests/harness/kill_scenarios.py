@@ -244,7 +244,7 @@ def create_and_lose_place(subject: Subject) -> None:
 def run_end_and_grow_old(subject: Subject) -> None:
     run_and_end(subject)
     go(subject)
-    subject.rewrite(state_changed_at=1_000_000, known_at=0)
+    subject.rewrite(state_changed_at=1_000_000, known_at=0, uptime_at_change=0)
     subject.amux.start()
 
 

@@ -26,7 +26,7 @@ def aged(amux: Amux, ages: dict[Session, float]) -> None:
         path = state_file(amux, session)
         state = json.loads(path.read_text())
         at = int((time.time() - age) * 1e6)
-        path.write_text(json.dumps(state | {"state_changed_at": at, "known_at": at}))
+        path.write_text(json.dumps(state | {"state_changed_at": at, "known_at": at, "uptime_at_change": 0}))
     amux.start()
 
 
@@ -84,6 +84,28 @@ def test_suspended_ones_are_kept_longer_where_they_can_be_resumed(amux: Amux, ag
     assert amux.manager.call("Clean", "a{sv}", {}) == [agent.id]
 
 
+def test_one_that_failed_to_go_on_is_kept_as_long_as_what_is_suspended(amux: Amux, agents: Agents) -> None:
+    resumed, crashed = agents.create(name="resumed"), agents.create(name="crashed")
+    for session in (resumed, crashed):
+        session.send("first")
+        until(lambda: "heard 1: first" in session.log())  # noqa: B023
+    crashed.send("/crash")
+    crashed.wait_state("failed")
+    resumed.stop()
+    agents.configure(extra=("--refuse",))
+    resumed.call("Resume")
+    resumed.wait_state("failed")
+    aged(amux, {resumed: 29 * DAY, crashed: 2 * DAY})
+    assert amux.manager.call("Clean", "a{sv}", {}) == [crashed.id]
+    agents.configure()
+    resumed.call("Resume")
+    until(lambda: "remembering ['first']" in resumed.log())
+    resumed.send("/crash")
+    resumed.wait_state("failed")
+    aged(amux, {resumed: 31 * DAY})
+    assert amux.manager.call("Clean", "a{sv}", {}) == [resumed.id]
+
+
 def test_what_nobody_could_have_seen_yet_is_kept(amux: Amux) -> None:
     """It failed just before a machine went off that is on again only days later."""
     session = amux.create(["cat"], shell=True)
@@ -104,7 +126,8 @@ def test_what_nobody_could_have_seen_yet_is_kept(amux: Amux) -> None:
     assert amux.manager.call("Clean", "a{sv}", {}) == []
     state = json.loads(path.read_text())
     amux.stop()
-    path.write_text(json.dumps(state | {"known_at": int((time.time() - 1.1 * DAY) * 1e6)}))
+    known = {"known_at": int((time.time() - 1.1 * DAY) * 1e6), "uptime_at_change": 0}
+    path.write_text(json.dumps(state | known))
     amux.start()
     assert amux.manager.call("Clean", "a{sv}", {}) == [session.id]
 
@@ -228,11 +251,13 @@ def test_what_is_about_to_come_back_is_not_removed_first(amux: Amux, agents: Age
 def test_what_is_tried_again_on_the_next_boot_is_kept_until_then(amux: Amux, agents: Agents) -> None:
     """It is off for a week then, say, with the conversation that it is to go on with."""
     reboots = Reboots(amux)
-    talk, left = agents.create(resume="auto", name="talk"), agents.create(resume="auto", name="left")
-    for session in (talk, left):
-        session.send("first")
-        until(lambda: "heard 1: first" in session.log())  # noqa: B023
+    talk, broken = agents.create(resume="auto", name="talk"), amux.machine.home / "broken"
+    # One with a conversation is kept for that, however often it has failed.
+    left = amux.create(["sh", "-c", f"test ! -e {broken} && exec sleep 1000"], resume="auto", name="left")
+    talk.send("first")
+    until(lambda: "heard 1: first" in talk.log())
     agents.configure(extra=("--refuse",))
+    broken.touch()
     # The other one has failed twice before.
     state = state_file(amux, left)
     amux.stop()

@@ -137,6 +137,14 @@ def test_show_tells_the_end(build: Stand) -> None:
     assert "Next:        amux logs|restart|archive|rm s001" in out
 
 
+def test_show_tells_how_a_run_ended(build: Stand) -> None:
+    build.tell("Exit", "sis", "s001", 3, "")
+    out = build.amux("show", "--run", "1", "build")[1]
+    assert re.search(r"Session: +build \(s001\)\nRun: +1\nEnded: +exited with code 3, 20", out)
+    assert "  the last line\\e[31m\n  of all\n" in out
+    assert build.amux("show", "--run", "0", "build")[0] == 2
+
+
 def test_history(build: Stand) -> None:
     out = build.amux("history", "build")[1]
     assert [line.split("\t")[1:5] for line in out.splitlines()][1:] == [

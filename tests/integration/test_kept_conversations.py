@@ -259,3 +259,25 @@ def test_what_could_not_be_looked_into_at_its_end_is_looked_into_soon(amux: Amux
     fresh.call("Resume")
     until(lambda: "remembering []" in fresh.log())
     assert state_on_disk(amux, fresh)["said"] is False
+
+
+def test_how_an_earlier_run_ended_is_shown(amux: Amux) -> None:
+    session = claude(amux)
+    say(session, "apples")
+    conversation = state_on_disk(amux, session)["conversation_id"]
+    session.stop()
+    session.call("Restart")
+    shown = " ".join(amux.cli("show", "--run", "1", "talk").stdout.split())
+    assert shown.startswith(f"Session: talk ({session.id}) Run: 1 Ended: stopped; exited with code 0, ")
+    assert f"Talked in: {conversation} Log: {amux.state}/sessions/{session.id}/runs/1/output.log" in shown
+    assert "heard apples" in shown
+    told = json.loads(amux.cli("show", "--run", "1", "--json", "talk").stdout)
+    assert (told["id"], told["run"], told["conversation"]) == (session.id, 1, conversation)
+    assert (told["exit_code"], told["signal"], told["known"]) == (0, None, True)
+    for run, why in (
+        ("2", "run 2 of talk has not ended"),
+        ("3", "there is no run 3 of talk: the latest is run 2"),
+    ):
+        refused = amux.cli("show", "--run", run, "talk", check=False)
+        assert refused.returncode == 2
+        assert why in refused.stderr

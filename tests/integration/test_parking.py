@@ -120,6 +120,13 @@ def test_what_is_sent_arrives_however_slow_it_comes_back(amux: Amux, agents: Age
     assert session.get("SessionAlive") == "alive"
 
 
+def test_what_is_sent_arrives_although_it_pauses_while_it_starts(amux: Amux, agents: Agents) -> None:
+    session = parked(agents)
+    agents.configure(extra=("--pauses", "1.5"))
+    amux.cli("send", session.id, "second")
+    until(lambda: "heard 2: second" in session.log())
+
+
 def test_on_every_system(amux_everywhere: Amux) -> None:
     agents = Agents(amux_everywhere)
     agents.configure()

@@ -1,8 +1,11 @@
 """What an agent is parked in spite of, and what it is not."""
 
+import os
+import signal
+
 import pytest
 from agent_fixtures import Agents
-from harness.client import Session
+from harness.client import Client, Session
 from harness.daemon import Amux
 from harness.waiting import until
 
@@ -77,4 +80,26 @@ def test_what_a_person_opened_in_its_terminal_is_not_ended_by_parking(
     # One that has ended is lost no more, and nothing tells of it.
     amux.machine.kill(int(pid))
     until(lambda: tmux(amux, busy, "display-message", "-p", "-t", pane, "#{pane_dead}") == "1")
+    until(lambda: busy.get("Parked"))
+
+
+@pytest.mark.parametrize("kind", ["systemd", "embedded"])
+def test_one_that_computes_without_a_word_is_not_parked(request: pytest.FixtureRequest, kind: str) -> None:
+    amux: Client = request.getfixturevalue("amux" if kind == "systemd" else "embedded")
+    amux.cli("ls")
+    agents = Agents(amux)
+    agents.configure()
+    busy, idle = agents.create(name="busy"), agents.create(name="idle")
+    until(lambda: "remembering" in idle.log())
+    busy.send("/work")
+    until(lambda: "working" in busy.log())
+    agents.configure(park_after=0.5)
+    until(lambda: idle.get("Parked"))
+    # The other one was as idle, and was looked at as often.
+    idle.send("first")
+    until(lambda: "heard 1: first" in idle.log())
+    until(lambda: idle.get("Parked"))
+    assert not busy.get("Parked")
+    [worker] = [pid for pid, line in amux.machine.command_lines().items() if "USR1" in " ".join(line)]
+    os.kill(worker, signal.SIGUSR1)
     until(lambda: busy.get("Parked"))

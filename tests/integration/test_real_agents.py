@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,16 @@ def kept_by_claude(home: Path, repository: str, conversation: str) -> Path:
     return home / ".claude/projects" / re.sub("[^0-9A-Za-z]", "-", repository) / f"{conversation}.jsonl"
 
 
+def settle_claude(home: Path, environment: dict[str, str], repository: str) -> None:
+    """It asks for nothing more before it begins, and nobody answers what it is asked."""
+    settled = {"hasCompletedOnboarding": True, "theme": "dark"}
+    settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
+    settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
+    (home / ".claude.json").write_text(json.dumps(settled))
+    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
+
+
 @pytest.mark.parametrize("has_file", [False, True])
 def test_claude_to_whom_nothing_was_said_is_begun_again(
     amux: Amux, home: Path, environment: dict[str, str], repository: str, has_file: bool
@@ -122,6 +133,78 @@ def test_claude_to_whom_nothing_was_said_is_begun_again(
     until(lambda: command_line(amux, session)[-2:] == ["--session-id", now])
     until(lambda: re.search(greeting, session.call("Capture", "u", 0)), timeout=60)
     assert session.state == "running"
+
+
+def gemini(amux: Amux, home: Path, environment: dict[str, str], repository: str, address: str) -> Session:
+    """Ready for its first question, with a model that is played."""
+    (home / ".gemini").mkdir()
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "general": {"enableAutoUpdate": False},
+        "model": {"name": "gemini-2.5-pro"},
+    }
+    (home / ".gemini/settings.json").write_text(json.dumps(settings))
+    environment = environment | {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": address}
+    session = amux.create([], agent="gemini", env=environment, cwd=repository)
+    until(lambda: "Type your message" in session.call("Capture", "u", 0), timeout=120)
+    return session
+
+
+def test_what_is_sent_to_gemini_is_submitted(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    """It takes an Enter that comes with the text for one that was pasted with it."""
+    with model.gemini() as address:
+        session = gemini(amux, home, environment, repository, address)
+        session.send("plums")
+        until(lambda: model.DONE in session.call("Capture", "u", 0), timeout=60)
+        session.stop(timeout=60)
+
+
+def test_gemini_to_whom_nothing_was_said_is_begun_again(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    """It has made a file by then, which tells of the directory, and takes it away as it ends."""
+    with model.gemini() as address:
+        session = gemini(amux, home, environment, repository, address)
+        chats = home / ".gemini/tmp"
+        until(lambda: list(chats.glob("*/chats/session-*.jsonl")), timeout=60)
+        session.stop(timeout=60)
+        assert state_on_disk(amux, session)["said"] is False
+        session.call("Resume", timeout=60)
+        conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command")[-2:] == ["--session-id", conversation]
+        until(lambda: "Type your message" in session.call("Capture", "u", 0), timeout=120)
+        session.stop(timeout=60)
+
+
+def test_gemini_is_parked_once_it_has_answered(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    """What it was asked before that it does not keep."""
+
+    def is_kept(text: str) -> bool:
+        return any(text in file.read_text() for file in home.glob(".gemini/tmp/*/chats/session-*"))
+
+    may_answer = threading.Event()
+    with model.gemini(may_answer) as address:
+        try:
+            session = gemini(amux, home, environment, repository, address)
+            session.send("plums")
+            until(lambda: is_kept("plums"), timeout=60)
+            refused = amux.cli("park", session.id, check=False)
+            assert refused.returncode == 4
+            assert "gemini keeps nothing of a conversation before it has answered in it" in refused.stderr
+            assert session.get("SessionAlive") == "alive"
+        finally:
+            may_answer.set()
+        until(lambda: is_kept(model.DONE), timeout=60)
+        session.call("Park", timeout=60)
+        session.call("AttachCommand", timeout=60)
+        conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command")[-2:] == ["--resume", conversation]
+        until(lambda: "plums" in session.call("Capture", "u", 0), timeout=120)
+        session.stop(timeout=60)
 
 
 def test_codex_is_known_by_the_file_that_it_writes(
@@ -242,18 +325,31 @@ def test_claude_goes_on_with_what_it_has_kept(
         assert session.get("Command") == ["claude", flag, conversation, "-p", "hi"]
         session.wait_state("failed", timeout=60)
         assert "API Error" in " ".join(session.certificate()["last_lines"])
+    assert session.get("WhyNotByItself")
+
+
+def test_claude_is_asked_its_first_question_once(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    settle_claude(home, environment, repository)
+    session = amux.create(["about apples"], agent="claude", env=environment, cwd=repository)
+    kept = kept_by_claude(home, repository, state_on_disk(amux, session)["conversation_id"])
+    until(lambda: kept.exists() and "about apples" in kept.read_text(), timeout=60)
+    until(lambda: state_on_disk(amux, session)["said"], timeout=60)
+    session.call("Park", timeout=60)
+    session.send("about pears")
+    until(lambda: "about pears" in kept.read_text(), timeout=60)
+    asked = [json.loads(line) for line in kept.read_text().splitlines()]
+    told = [line["message"]["content"] for line in asked if line["type"] == "user"]
+    assert [text for text in told if "about" in text] == ["about apples", "about pears"]
+    session.stop(timeout=60)
 
 
 def test_claude_is_followed_into_the_conversation_that_clear_begins(
     amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
     """Nobody answers, for there is no login; but its hooks and the files that it keeps are the real ones."""
-    settled = {"hasCompletedOnboarding": True, "theme": "dark"}
-    settled |= {"customApiKeyResponses": {"approved": ["none"], "rejected": []}}
-    settled |= {"projects": {repository: {"hasTrustDialogAccepted": True}}}
-    (home / ".claude.json").write_text(json.dumps(settled))
-    environment |= {"ANTHROPIC_API_KEY": "none", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
-    environment |= {"CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_AUTOUPDATER": "1"}
+    settle_claude(home, environment, repository)
     session = amux.create([], agent="claude", env=environment, cwd=repository)
     first = state_on_disk(amux, session)["conversation_id"]
     until(lambda: "for shortcuts" in session.call("Capture", "u", 0), timeout=60)

@@ -30,6 +30,8 @@ class StandinHost:
         self.failing: dict[str, Exception] = {}
         self.clients = 0
         self.other_panes = 0
+        # In seconds between two looks.
+        self.processor_use = self.processor_time_used = 0.0
         self.typed: list[str] = []
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -126,6 +128,11 @@ class StandinHost:
 
     def may_be_attached(self, session_id: str) -> bool:
         return True
+
+    async def processor_time(self, session_id: str, server: Process) -> float:
+        self._maybe_fail("processor_time")
+        self.processor_time_used += self.processor_use
+        return self.processor_time_used
 
     async def panes(self, session_id: str) -> int:
         self._maybe_fail("panes")

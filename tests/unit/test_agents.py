@@ -67,24 +67,29 @@ def test_what_is_built_in(
 
 
 @pytest.mark.parametrize(
-    ("name", "variable", "value", "file"),
+    ("name", "variable", "value", "file", "message"),
     [
-        ("claude", "CLAUDE_CONFIG_DIR", "config", f"config/projects/-work/{ID}.jsonl"),
-        ("claude", "", "", f".claude/projects/-work/{ID}.jsonl"),
+        ("claude", "CLAUDE_CONFIG_DIR", "config", f"config/projects/-work/{ID}.jsonl", '"uuid":"1"'),
+        ("claude", "", "", f".claude/projects/-work/{ID}.jsonl", '"uuid":"1"'),
         (
             "gemini",
             "GEMINI_CLI_HOME",
             "of",
             f"of/.gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl",
+            '"type":"gemini"',
         ),
-        ("gemini", "", "", f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.json"),
+        (
+            *("gemini", "", "", f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.json"),
+            # Earlier ones write it for people.
+            '"type": "gemini"',
+        ),
     ],
 )
 def test_a_conversation_that_has_begun_goes_on(
-    tmp_path: Path, name: str, variable: str, value: str, file: str
+    tmp_path: Path, name: str, variable: str, value: str, file: str, message: str
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
-    (tmp_path / file).write_text('{"type":"mode"}\n{"parentUuid":null,"uuid":"1","message":{}}\n')
+    (tmp_path / file).write_text(f'{{"type":"mode"}}\n{{"parentUuid":null,{message},"message":{{}}}}\n')
     environment = {"HOME": str(tmp_path)} | ({variable: str(tmp_path / value)} if variable else {})
     subject = entry(BUILT_IN[name], ID)
     subject.session = replace(subject.session, environment=environment)
@@ -139,6 +144,20 @@ def test_a_conversation_in_whose_file_nothing_was_said_is_begun_as_another(tmp_p
     assert plan.conversation != ID
     assert plan.session.command[-4:] == ["--session-id", plan.conversation, "--model", "x"]
     assert file.read_text() == text
+
+
+def test_a_conversation_in_which_gemini_has_not_answered_is_begun_as_another(tmp_path: Path) -> None:
+    """Its first line is a user's, and nobody's question."""
+    file = tmp_path / f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl"
+    file.parent.mkdir(parents=True)
+    context = '{"id":"1","type":"user","content":[{"text":"<session_context> \\"type\\":\\"gemini\\""}]}'
+    file.write_text(f'{{"sessionId":"{ID}"}}\n{context}\n')
+    subject = entry(BUILT_IN["gemini"], ID, said=False)
+    subject.session = replace(subject.session, environment={"HOME": str(tmp_path)})
+    assert conversations.was_said(subject, ID) is False
+    plan = conversations.plan(subject, True)
+    assert (plan.conversation != ID, plan.said) == (True, False)
+    assert plan.session.command[-4:] == ["--session-id", plan.conversation, "--model", "x"]
 
 
 def test_what_is_said_in_a_file_that_cannot_be_read_is_not_given_up(tmp_path: Path) -> None:

@@ -105,11 +105,24 @@ def test_another_amuxd_on_the_same_boot_counts_none(tmp_path: Path) -> None:
     assert counted(tmp_path, "second", 30) == counted(tmp_path, "second", 40) == Boots(30, 10)
 
 
-@pytest.mark.parametrize("text", [b"", b"first 10", b"first ten 10\n", b"\xff 1 2", b"1 2 3 4 5"])
-def test_what_cannot_be_read_is_written_anew(tmp_path: Path, text: bytes) -> None:
+@pytest.mark.parametrize(
+    "text", [b"", b"first 10", b"first ten 10\n", b"\xff 1 2", b"1 2 3 4 5", b'{"version":2}']
+)
+def test_what_cannot_be_read_is_set_aside_and_written_anew(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "boots").write_bytes(text)
     assert counted(tmp_path, "second", 30) == Boots(30, 30)
     assert counted(tmp_path, "second", 40) == Boots(30, 30)
+    assert [kept.read_bytes() for kept in tmp_path.glob("set-aside/boots-*")] == ([text] if text else [])
+
+
+def test_what_says_nothing_and_cannot_be_set_aside_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "boots").write_text("later")
+    (tmp_path / "set-aside").touch()
+    assert counted(tmp_path, "second", 30) == Boots(began=30)
+    assert (tmp_path / "boots").read_text() == "later"
+    assert "is not known: " in caplog.text
 
 
 def test_what_cannot_be_written_is_true_for_this_amuxd(

@@ -1,19 +1,22 @@
 """What is kept however old it is."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from standin_host import World, in_world
 
-from amuxd import comeback, processes, states
+from amuxd import cleaning, comeback, processes, states
 from amuxd.agents import Agent
 from amuxd.cleaning import clean
+from amuxd.errors import AmuxError
 from amuxd.hosts import Finding, Unknown
 from amuxd.reconcile import reconcile
 from amuxd.records import ResumePolicy, RunState, Session
-from amuxd.supervisor import AMUXD
+from amuxd.states import State
+from amuxd.supervisor import AMUXD, now
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -25,7 +28,7 @@ def test_one_that_may_be_alive(tmp_path: Path, dry_run: bool) -> None:
         assert command
         await world.supervisor.apply(entry, states.DaemonStopping("amuxd was stopped"), AMUXD)
         world.runs.homes.leave(entry)
-        entry.state = replace(entry.state, state_changed_at=1)
+        entry.state = replace(entry.state, state_changed_at=1, uptime_at_change=0)
 
         async def find(session: Session, state: RunState) -> Finding:
             return Unknown("its terminal does not answer")
@@ -52,7 +55,7 @@ def test_one_that_was_to_come_back_is_kept_until_that_is_decided(tmp_path: Path,
         await world.runs.start(entry)
         await world.runs.suspend("amuxd was stopped")
         world.runs.homes.leave(entry)
-        entry.state = replace(entry.state, state_changed_at=1)
+        entry.state = replace(entry.state, state_changed_at=1, uptime_at_change=0)
         assert await clean(world.runs, dry_run=True) == []
         if decided_by == "failures":
             entry.state = replace(
@@ -65,6 +68,28 @@ def test_one_that_was_to_come_back_is_kept_until_that_is_decided(tmp_path: Path,
         assert await clean(world.runs, dry_run=True) == []
         await comeback.bring_back(world.runs)
         assert entry.state.run == 1
+        assert await clean(world.runs, dry_run=True) == [entry.id]
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_a_clock_that_is_set_forward_makes_nothing_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = 3 * 24 * 3600 * 1_000_000
+
+    async def story(world: World) -> None:
+        entry = await world.create(None, "false")
+        with contextlib.suppress(AmuxError):
+            await world.runs.start(entry)
+        await world.until(lambda: entry.state.state is State.FAILED)
+        monkeypatch.setattr(cleaning, "now", lambda: now() + days)
+        assert await clean(world.runs, dry_run=True) == []
+        monkeypatch.setattr(cleaning, "uptime", lambda: processes.uptime() + days)
+        assert await clean(world.runs, dry_run=True) == [entry.id]
+        # What rested before this boot did so by the one clock that it has.
+        monkeypatch.setattr(cleaning, "uptime", processes.uptime)
+        entry.state = replace(entry.state, boot_id="another")
         assert await clean(world.runs, dry_run=True) == [entry.id]
 
     asyncio.run(in_world(tmp_path, story))

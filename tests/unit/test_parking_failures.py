@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
-from amuxd import attention, registry, terminals
+from amuxd import attention, parking, registry, terminals
 from amuxd import supervisor as supervising
 from amuxd.agents import Agent, OnExit
 from amuxd.cleaning import clean
@@ -21,12 +21,18 @@ from amuxd.hosts import Alive, Finding, Gone, LaunchRefused, Unknown
 from amuxd.hosts.launcher import hold
 from amuxd.hosts.tmux import TmuxUnreachable
 from amuxd.reconcile import reconcile, sweep
-from amuxd.records import RunState, Session
+from amuxd.records import Process, RunState, Session
 from amuxd.registry import Entry, Waking
 from amuxd.retention import Retention
 from amuxd.states import End, State, StopRequested
 from amuxd.store import Known
 from amuxd.supervisor import now
+
+
+@pytest.fixture(autouse=True)
+def looked_at_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "LOOKED_AT_FOR", 0.01)
+
 
 SLEEPER = Agent("sleeper", ("sleep", "1000"), resume=("sleep", "1000"))
 BRIEF = Agent("brief", ("sleep", "1000"), resume=("sleep", "1000"), park_after=0.05)
@@ -205,7 +211,7 @@ def test_one_that_is_refused_to_come_back_stays_parked(tmp_path: Path) -> None:
     asyncio.run(in_world(tmp_path, story))
 
 
-@pytest.mark.parametrize("obstacle", ["unreachable", "attached", "panes", "unwritten"])
+@pytest.mark.parametrize("obstacle", ["unreachable", "attached", "panes", "unwritten", "unseen", "works"])
 def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> None:
     async def story(world: World) -> None:
         asked = asyncio.Event()
@@ -215,7 +221,14 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
             asked.set()
             return await attached(session_id)
 
+        used = world.host.processor_time
+
+        async def looked_at(session_id: str, server: Process) -> float:
+            asked.set()
+            return await used(session_id, server)
+
         world.host.attached = told  # type: ignore[method-assign]
+        world.host.processor_time = looked_at  # type: ignore[method-assign]
         lock = tmp_path / "sessions"
         if obstacle == "unreachable":
             world.host.failing["attached"] = TmuxUnreachable("no")
@@ -223,6 +236,10 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
             world.host.clients = 1
         elif obstacle == "panes":
             world.host.other_panes = 1
+        elif obstacle == "unseen":
+            world.host.failing["processor_time"] = OSError("no")
+        elif obstacle == "works":
+            world.host.processor_use = 1.0
         entry = await world.start(BRIEF)
         if obstacle == "unwritten":
             lock = lock / entry.id / ".lock"
@@ -235,6 +252,7 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
             shutil.rmtree(lock)
         world.host.failing.clear()
         world.host.clients = world.host.other_panes = 0
+        world.host.processor_use = 0.0
         if obstacle == "attached":
             # tmux tells when the last one has gone.
             world.runs.homes.attachment_changed(entry.id)

@@ -28,7 +28,7 @@ FIELDS = {
         " last_activity_at last_checked_at attention attention_message attention_at parked parked_at"
         " conversation_id resuming agent_command auto_boot auto_run auto_failures auto_lasted cut_short"
         " step_before end ended_after said parked_end parked_end_at ended_at ground known_at"
-        " not_looked_into"
+        " not_looked_into uptime_at_change"
     ),
     "Session": (
         "id name command directory created_at description agent workspace_id queue host image shell umask"
