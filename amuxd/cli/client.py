@@ -1,6 +1,7 @@
 """amuxd as the commands see it: finds the bus, calls, and tells what happens."""
 
 import os
+import shlex
 from time import monotonic, time
 from typing import Any, cast
 
@@ -245,8 +246,11 @@ class Client:
         while True:
             try:
                 self._call(_PEER, "Ping")
-            except Unanswered as problem:
-                raise Unreachable(problem.sentence, problem.hint) from None
+            except (Unanswered, RemoteError, ConnectionResetError) as problem:
+                if not failures.may_be_done(problem):
+                    raise
+                said = failures.explain(problem)
+                raise Unreachable(said.sentence, said.hint) from None
             except NotStarted:
                 if monotonic() >= deadline:
                     raise self._unanswered(LONG) from None
@@ -275,7 +279,7 @@ class Client:
                 raise RemoteError(failures.NO_REPLY, problem.message) from None
             if problem.is_not_understood:
                 self._check_version()
-            problem.ask = self._ask()
+            problem.ask = self._what_it_said() if problem.name == failures.NO_REPLY else self._ask()
             if problem.is_not_started:
                 problem.said_last = self._said_last(since)
             raise
@@ -330,6 +334,10 @@ class Client:
         if self._is_private:
             return said_last.in_log(paths.daemon_log(), since)
         return said_last.in_journal()
+
+    def _what_it_said(self) -> str:
+        """Of one that is gone, and that the next call starts again."""
+        return f"tail {shlex.quote(str(paths.daemon_log()))}" if self._is_private else self._ask()
 
     def _ask(self) -> str:
         """Where amuxd tells why it does not start or answer."""

@@ -119,6 +119,13 @@ def other_version(daemon: str, restart: str) -> Unreachable:
     )
 
 
+def may_be_done(problem: BaseException) -> bool:
+    """Of what was asked for: nobody said that it is not."""
+    if isinstance(problem, RemoteError):
+        return problem.name == NO_REPLY
+    return isinstance(problem, (Unanswered, ConnectionResetError))
+
+
 def explain(problem: BaseException) -> Failure:
     if isinstance(problem, Failure):
         return problem
