@@ -1,5 +1,6 @@
 """amuxd as the commands see it: finds the bus, calls, and tells what happens."""
 
+import contextlib
 import os
 import shlex
 from time import monotonic, time
@@ -314,7 +315,7 @@ class Client:
             if unit.is_starting(self._connection):
                 said = self._said_last(0)
                 return NotStarted(f"amuxd does not start (waited {waited:.0f} s){said}", self._ask())
-        return Unanswered(f"amuxd does not answer (waited {waited:.0f} s)", self._ask())
+        return Unanswered(f"amuxd does not answer (waited {waited:.0f} s)", self._ask_of_hung())
 
     def _look_after_unit(self, start: bool) -> str:
         """Nobody waits for an amuxd that nobody starts. Why it stays away, if it is not to be started."""
@@ -338,6 +339,13 @@ class Client:
     def _what_it_said(self) -> str:
         """Of one that is gone, and that the next call starts again."""
         return f"tail {shlex.quote(str(paths.daemon_log()))}" if self._is_private else self._ask()
+
+    def _ask_of_hung(self) -> str:
+        """Nobody but who reads it ends one on a private bus, and beside it no other starts."""
+        if self._is_private:
+            with contextlib.suppress(RemoteError, OSError):
+                return f"kill -9 {self._pid()}  (no session ends, and the next amux starts another)"
+        return self._ask()
 
     def _ask(self) -> str:
         """Where amuxd tells why it does not start or answer."""
@@ -371,10 +379,13 @@ class Client:
     def _how_to_restart(self) -> str:
         if not self._is_private:
             return "systemctl --user restart amuxd"
+        return f"kill {self._pid()}"
+
+    def _pid(self) -> int:
         asked = self._connection.call(
             BUS, "GetConnectionUnixProcessID", "s", paths.BUS_NAME, timeout=self._timeout
         )
-        return f"kill {asked[0]}"
+        return cast(int, asked[0])
 
 
 def is_owner_change(signal: Signal) -> bool:
