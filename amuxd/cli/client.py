@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import shlex
 from time import monotonic, time
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 from jeepney import DBusAddress
 
 from amuxd import __version__, paths
-from amuxd.cli import failures
+from amuxd.cli import failures, reader
 from amuxd.cli.connection import BUS, Connection, Signal, socket_paths
 from amuxd.cli.failures import NotStarted, RemoteError, Unanswered, Unreachable
 
@@ -110,8 +111,12 @@ class Client:
         self._add_rules()
 
     def look_on(self) -> None:
-        """From now on no call starts an amuxd that somebody stopped, also while it still leaves."""
+        """From now on no call starts an amuxd that somebody stopped, also while it still leaves.
+
+        Nor is anything waited for that nobody reads: BrokenPipeError.
+        """
         self._looks_on = True
+        self._connection.output = reader.output()
 
     def next_signal(self, timeout: float | None = None) -> Signal | None:
         while True:
@@ -167,8 +172,10 @@ class Client:
         self._look_after_at = monotonic() + _AWAY if is_away else None
         self._has_said_so = self._has_said_so and is_away
 
-    def fileno(self) -> int:
-        return self._connection.fileno()
+    def filenos(self) -> dict[int, int]:
+        """What to poll for until there may be a signal, or nobody who reads of it."""
+        output = self._connection.output
+        return {self._connection.fileno(): select.POLLIN} | ({} if output is None else {output: 0})
 
     @property
     def _activates(self) -> bool:

@@ -42,6 +42,8 @@ class Connection:
         self._awaited: set[int] = set()
         self._replies: dict[int, tuple[Any, ...] | RemoteError] = {}
         self._signals: deque[Signal] = deque()
+        # Whoever waits for more to print there waits in vain once nobody reads it any more.
+        self.output: int | None = None
         try:
             self._socket.settimeout(timeout)
             self._socket.connect(socket_path)
@@ -159,7 +161,13 @@ class Connection:
     def _read_some(self, deadline: float | None) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        if not poll.poll(None if deadline is None else _milliseconds_until(deadline)):
+        if self.output is not None:
+            # No event is asked for: that it is closed is told all the same.
+            poll.register(self.output, 0)
+        ready = poll.poll(None if deadline is None else _milliseconds_until(deadline))
+        if any(descriptor == self.output for descriptor, _ in ready):
+            raise BrokenPipeError
+        if not ready:
             return False
         data = self._socket.recv(1 << 18)
         if not data:

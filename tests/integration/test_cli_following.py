@@ -2,14 +2,17 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from cli_fixtures import (
     AMUX,
+    DEADLINE,
     Stand,
     build,  # noqa: F401
     bus,  # noqa: F401
@@ -167,3 +170,26 @@ def test_logs_follows_across_rotation_and_restart_to_the_end_of_the_run(build: S
     build.tell("Exit", "sis", "s001", 0, "")
     assert following.ends() == (0, "four\n", "")
     assert build.amux("logs", "-f", "-n", "1", "build")[:2] == (0, "four\n")
+
+
+@pytest.mark.parametrize("ends", ["pipe", "socket"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["logs", "-f", "build"],
+        ["watch"],
+        ["ls", "--watch"],
+        ["badge", "--follow"],
+    ],
+    ids=" ".join,
+)
+def test_who_looks_on_ends_with_whoever_reads_it(build: Stand, ends: str, command: list[str]) -> None:
+    log_of(build).write_bytes(b"ready\n")
+    theirs, ours = os.pipe() if ends == "pipe" else (end.detach() for end in socket.socketpair())
+    looking = build.begin(*command, stdout=ours)
+    os.close(ours)
+    assert os.read(theirs, 1 << 16)
+    os.close(theirs)
+    # amuxd tells nothing more, and nothing is printed.
+    assert looking.process.wait(DEADLINE) == 141
+    assert looking.ends()[2] == ""
