@@ -131,14 +131,10 @@ class Connection:
         if kind == _SIGNAL:
             header, body = _parsed(raw)
             fields = header.fields
-            self._signals.append(
-                Signal(
-                    fields[HeaderFields.path],
-                    fields[HeaderFields.interface],
-                    fields[HeaderFields.member],
-                    body,
-                )
-            )
+            interface, member = fields[HeaderFields.interface], fields[HeaderFields.member]
+            # What the bus tells each connection of that one's own names is no news of amuxd.
+            if interface != BUS.interface or member not in ("NameAcquired", "NameLost"):
+                self._signals.append(Signal(fields[HeaderFields.path], interface, member, body))
         elif kind in (_RETURN, _ERROR):
             header, body = _parsed(raw)
             serial = header.fields[HeaderFields.reply_serial]

@@ -19,6 +19,8 @@ from cli_fixtures import (
     stand,  # noqa: F401
 )
 
+from amuxd.cli.connection import BUS, Connection
+
 
 def test_wait_gives_the_first_code_that_is_not_zero_in_the_order_given(build: Stand) -> None:
     for name in ("two", "three"):
@@ -193,3 +195,20 @@ def test_who_looks_on_ends_with_whoever_reads_it(build: Stand, ends: str, comman
     # amuxd tells nothing more, and nothing is printed.
     assert looking.process.wait(DEADLINE) == 141
     assert looking.ends()[2] == ""
+
+
+@pytest.mark.parametrize(("options", "once"), [([], "SESSION"), (["--json"], '"id": "s001"')])
+def test_the_list_is_shown_once_a_change(build: Stand, options: list[str], once: str) -> None:
+    listing = build.begin("ls", "--watch", *options)
+    shown = listing.until("running")
+    build.tell("Attention", "sss", "s001", "permission", "may I?")
+    shown += listing.until("permission")
+    assert shown.count(once) == 2
+
+
+def test_what_the_bus_tells_of_a_connection_itself_is_no_change(bus: Stand) -> None:
+    connection = Connection(str(bus.socket), DEADLINE)
+    # It comes right after the connection has a name, and so before what is asked for then.
+    connection.call(BUS, "GetId", timeout=DEADLINE)
+    assert connection.signals_at_hand() == []
+    connection.close()
