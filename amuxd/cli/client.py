@@ -19,6 +19,8 @@ Properties = dict[str, Any]
 ORDINARY = 10.0
 # Without an answer for so long, and ever again when twice the time has passed, systemd is asked about amuxd.
 _PATIENCE = 0.5
+# However little time is left, amuxd gets so much for an answer.
+_LEAST = 1.0
 # The same while it is away and somebody waits for what it will tell.
 _AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time: after so long without a
@@ -39,9 +41,11 @@ _OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0=
 
 
 class Client:
-    def __init__(self, start: bool = True, timeout: float = ORDINARY) -> None:
+    def __init__(self, start: bool = True, timeout: float = ORDINARY, until: float | None = None) -> None:
         self._start = start
-        self._timeout = timeout
+        self._patient_for = timeout
+        # When whoever asks has no time any more.
+        self.until = until
         self._rules: list[str] = []
         # While amuxd is away: when it is next asked whether anybody starts it.
         self._look_after_at: float | None = None
@@ -178,11 +182,18 @@ class Client:
         return {self._connection.fileno(): select.POLLIN} | ({} if output is None else {output: 0})
 
     @property
+    def _timeout(self) -> float:
+        if self.until is None:
+            return self._patient_for
+        return min(self._patient_for, max(_LEAST, self.until - monotonic()))
+
+    @property
     def _activates(self) -> bool:
         return self._start and not self._looks_on
 
     def _connect(self) -> tuple[Connection, bool, bool]:
         """The connection, whether the private bus may take its place, and whether it is the private one."""
+        began = monotonic()
         try:
             if address := os.environ.get("AMUX_BUS_ADDRESS"):
                 return self._at(address), False, False
@@ -193,7 +204,8 @@ class Client:
                     continue
             return self._private(), False, True
         except TimeoutError:
-            raise Unreachable(f"the message bus does not answer (waited {self._timeout:.0f} s)") from None
+            waited = monotonic() - began
+            raise Unreachable(f"the message bus does not answer (waited {waited:.0f} s)") from None
 
     def _at(self, address: str) -> Connection:
         problem: OSError | None = None

@@ -45,6 +45,14 @@ def test_wait_has_a_time_limit(build: Stand) -> None:
     assert build.amux("wait", "--timeout", "soon", "build")[0] == 2
 
 
+def test_the_time_limit_of_wait_holds_also_where_amuxd_hangs(build: Stand) -> None:
+    assert build.standin is not None
+    build.standin.send_signal(signal.SIGSTOP)
+    code, out, err = build.amux("wait", "--timeout", "1s", "build")
+    assert (code, out) == (124, "")
+    assert err.startswith("amux: amuxd does not answer (waited 1 s)\n")
+
+
 @pytest.mark.parametrize(
     ("alive", "why", "left"),
     [
