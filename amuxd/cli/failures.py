@@ -21,7 +21,7 @@ _NOT_UNDERSTOOD = frozenset(
     for name in ("UnknownMethod", "UnknownInterface", "UnknownObject", "UnknownProperty", "InvalidArgs")
 )
 # What amuxd says of an option that it does not know; amux itself gives none that does not exist.
-_NO_SUCH_OPTION = ("there is no option ", "there is no filter ")
+_NO_SUCH_OPTION = ("there is no option ", "there is no filter ", "there is no property ")
 
 _CODES = {
     "NoSuchSession": NO_SUCH_SESSION,
