@@ -211,13 +211,15 @@ class Daemon:
             supervisor.spawn(orphans.run()),
         ]
         bus_failure = await self._until_stopped(bus)
+        was_stopped = bus_failure is None or self._stop.is_set()
+        why = "amuxd was stopped" if was_stopped else "amuxd lost its bus"
         for task in background:
             task.cancel()
         self._notify("STOPPING=1")
         # At once: at a shutdown the machine waits for this, and what callers still wait for comes after.
-        refused = await runs.suspend("amuxd was stopped")
+        refused = await runs.suspend(why)
         await server.drain(DRAIN, QUESTIONS)
-        await runs.part("amuxd was stopped", refused)
+        await runs.part(why, refused)
         events.close()
         if bus_failure:
             # systemd starts amuxd again; the sessions do not notice.

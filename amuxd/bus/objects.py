@@ -220,6 +220,9 @@ class ManagerObject:
         for state in states:
             if state not in set(State):
                 raise InvalidArgument(f"there is no state {state!r}")
+        for name in properties or []:
+            if name not in SESSION.properties:
+                raise InvalidArgument(f"there is no property {name!r}")
         workspace = self._shelf.workspaces.find(word).id if word else ""
         registry = self._supervisor.registry
         chosen = [

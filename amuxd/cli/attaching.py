@@ -21,7 +21,7 @@ _OFFERS = {
     "start": "[S] Start",
     "resume": "[S] Resume",
     "restart": "[R] Restart",
-    "archive": "[T] Teardown",
+    "archive": "[T] Teardown (archive for good)",
 }
 
 

@@ -1,13 +1,16 @@
 """amuxd as the commands see it: finds the bus, calls, and tells what happens."""
 
+import contextlib
 import os
+import select
+import shlex
 from time import monotonic, time
 from typing import Any, cast
 
 from jeepney import DBusAddress
 
 from amuxd import __version__, paths
-from amuxd.cli import failures
+from amuxd.cli import failures, reader
 from amuxd.cli.connection import BUS, Connection, Signal, socket_paths
 from amuxd.cli.failures import NotStarted, RemoteError, Unanswered, Unreachable
 
@@ -16,6 +19,8 @@ Properties = dict[str, Any]
 ORDINARY = 10.0
 # Without an answer for so long, and ever again when twice the time has passed, systemd is asked about amuxd.
 _PATIENCE = 0.5
+# However little time is left, amuxd gets so much for an answer.
+_LEAST = 1.0
 # The same while it is away and somebody waits for what it will tell.
 _AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time: after so long without a
@@ -36,9 +41,11 @@ _OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0=
 
 
 class Client:
-    def __init__(self, start: bool = True, timeout: float = ORDINARY) -> None:
+    def __init__(self, start: bool = True, timeout: float = ORDINARY, until: float | None = None) -> None:
         self._start = start
-        self._timeout = timeout
+        self._patient_for = timeout
+        # When whoever asks has no time any more.
+        self.until = until
         self._rules: list[str] = []
         # While amuxd is away: when it is next asked whether anybody starts it.
         self._look_after_at: float | None = None
@@ -108,8 +115,12 @@ class Client:
         self._add_rules()
 
     def look_on(self) -> None:
-        """From now on no call starts an amuxd that somebody stopped, also while it still leaves."""
+        """From now on no call starts an amuxd that somebody stopped, also while it still leaves.
+
+        Nor is anything waited for that nobody reads: BrokenPipeError.
+        """
         self._looks_on = True
+        self._connection.output = reader.output()
 
     def next_signal(self, timeout: float | None = None) -> Signal | None:
         while True:
@@ -165,8 +176,16 @@ class Client:
         self._look_after_at = monotonic() + _AWAY if is_away else None
         self._has_said_so = self._has_said_so and is_away
 
-    def fileno(self) -> int:
-        return self._connection.fileno()
+    def filenos(self) -> dict[int, int]:
+        """What to poll for until there may be a signal, or nobody who reads of it."""
+        output = self._connection.output
+        return {self._connection.fileno(): select.POLLIN} | ({} if output is None else {output: 0})
+
+    @property
+    def _timeout(self) -> float:
+        if self.until is None:
+            return self._patient_for
+        return min(self._patient_for, max(_LEAST, self.until - monotonic()))
 
     @property
     def _activates(self) -> bool:
@@ -174,6 +193,7 @@ class Client:
 
     def _connect(self) -> tuple[Connection, bool, bool]:
         """The connection, whether the private bus may take its place, and whether it is the private one."""
+        began = monotonic()
         try:
             if address := os.environ.get("AMUX_BUS_ADDRESS"):
                 return self._at(address), False, False
@@ -184,7 +204,8 @@ class Client:
                     continue
             return self._private(), False, True
         except TimeoutError:
-            raise Unreachable(f"the message bus does not answer (waited {self._timeout:.0f} s)") from None
+            waited = monotonic() - began
+            raise Unreachable(f"the message bus does not answer (waited {waited:.0f} s)") from None
 
     def _at(self, address: str) -> Connection:
         problem: OSError | None = None
@@ -245,8 +266,11 @@ class Client:
         while True:
             try:
                 self._call(_PEER, "Ping")
-            except Unanswered as problem:
-                raise Unreachable(problem.sentence, problem.hint) from None
+            except (Unanswered, RemoteError, ConnectionResetError) as problem:
+                if not failures.may_be_done(problem):
+                    raise
+                said = failures.explain(problem)
+                raise Unreachable(said.sentence, said.hint) from None
             except NotStarted:
                 if monotonic() >= deadline:
                     raise self._unanswered(LONG) from None
@@ -275,7 +299,7 @@ class Client:
                 raise RemoteError(failures.NO_REPLY, problem.message) from None
             if problem.is_not_understood:
                 self._check_version()
-            problem.ask = self._ask()
+            problem.ask = self._what_it_said() if problem.name == failures.NO_REPLY else self._ask()
             if problem.is_not_started:
                 problem.said_last = self._said_last(since)
             raise
@@ -310,7 +334,7 @@ class Client:
             if unit.is_starting(self._connection):
                 said = self._said_last(0)
                 return NotStarted(f"amuxd does not start (waited {waited:.0f} s){said}", self._ask())
-        return Unanswered(f"amuxd does not answer (waited {waited:.0f} s)", self._ask())
+        return Unanswered(f"amuxd does not answer (waited {waited:.0f} s)", self._ask_of_hung())
 
     def _look_after_unit(self, start: bool) -> str:
         """Nobody waits for an amuxd that nobody starts. Why it stays away, if it is not to be started."""
@@ -330,6 +354,17 @@ class Client:
         if self._is_private:
             return said_last.in_log(paths.daemon_log(), since)
         return said_last.in_journal()
+
+    def _what_it_said(self) -> str:
+        """Of one that is gone, and that the next call starts again."""
+        return f"tail {shlex.quote(str(paths.daemon_log()))}" if self._is_private else self._ask()
+
+    def _ask_of_hung(self) -> str:
+        """Nobody but who reads it ends one on a private bus, and beside it no other starts."""
+        if self._is_private:
+            with contextlib.suppress(RemoteError, OSError):
+                return f"kill -9 {self._pid()}  (no session ends, and the next amux starts another)"
+        return self._ask()
 
     def _ask(self) -> str:
         """Where amuxd tells why it does not start or answer."""
@@ -363,10 +398,13 @@ class Client:
     def _how_to_restart(self) -> str:
         if not self._is_private:
             return "systemctl --user restart amuxd"
+        return f"kill {self._pid()}"
+
+    def _pid(self) -> int:
         asked = self._connection.call(
             BUS, "GetConnectionUnixProcessID", "s", paths.BUS_NAME, timeout=self._timeout
         )
-        return f"kill {asked[0]}"
+        return cast(int, asked[0])
 
 
 def is_owner_change(signal: Signal) -> bool:

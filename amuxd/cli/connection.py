@@ -42,6 +42,8 @@ class Connection:
         self._awaited: set[int] = set()
         self._replies: dict[int, tuple[Any, ...] | RemoteError] = {}
         self._signals: deque[Signal] = deque()
+        # Whoever waits for more to print there waits in vain once nobody reads it any more.
+        self.output: int | None = None
         try:
             self._socket.settimeout(timeout)
             self._socket.connect(socket_path)
@@ -129,14 +131,10 @@ class Connection:
         if kind == _SIGNAL:
             header, body = _parsed(raw)
             fields = header.fields
-            self._signals.append(
-                Signal(
-                    fields[HeaderFields.path],
-                    fields[HeaderFields.interface],
-                    fields[HeaderFields.member],
-                    body,
-                )
-            )
+            interface, member = fields[HeaderFields.interface], fields[HeaderFields.member]
+            # What the bus tells each connection of that one's own names is no news of amuxd.
+            if interface != BUS.interface or member not in ("NameAcquired", "NameLost"):
+                self._signals.append(Signal(fields[HeaderFields.path], interface, member, body))
         elif kind in (_RETURN, _ERROR):
             header, body = _parsed(raw)
             serial = header.fields[HeaderFields.reply_serial]
@@ -159,7 +157,13 @@ class Connection:
     def _read_some(self, deadline: float | None) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        if not poll.poll(None if deadline is None else _milliseconds_until(deadline)):
+        if self.output is not None:
+            # No event is asked for: that it is closed is told all the same.
+            poll.register(self.output, 0)
+        ready = poll.poll(None if deadline is None else _milliseconds_until(deadline))
+        if any(descriptor == self.output for descriptor, _ in ready):
+            raise BrokenPipeError
+        if not ready:
             return False
         data = self._socket.recv(1 << 18)
         if not data:

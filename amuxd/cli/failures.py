@@ -21,7 +21,7 @@ _NOT_UNDERSTOOD = frozenset(
     for name in ("UnknownMethod", "UnknownInterface", "UnknownObject", "UnknownProperty", "InvalidArgs")
 )
 # What amuxd says of an option that it does not know; amux itself gives none that does not exist.
-_NO_SUCH_OPTION = ("there is no option ", "there is no filter ")
+_NO_SUCH_OPTION = ("there is no option ", "there is no filter ", "there is no property ")
 
 _CODES = {
     "NoSuchSession": NO_SUCH_SESSION,
@@ -117,6 +117,13 @@ def other_version(daemon: str, restart: str) -> Unreachable:
         f"amuxd is {daemon}, amux {__version__}: they do not understand each other",
         f"{restart}  (no session ends)",
     )
+
+
+def may_be_done(problem: BaseException) -> bool:
+    """Of what was asked for: nobody said that it is not."""
+    if isinstance(problem, RemoteError):
+        return problem.name == NO_REPLY
+    return isinstance(problem, (Unanswered, ConnectionResetError))
 
 
 def explain(problem: BaseException) -> Failure:

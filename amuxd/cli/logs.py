@@ -86,8 +86,9 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
     ended = session["State"] in sessions.ENDED
     poll = select.poll()
     poll.register(growth.fileno(), select.POLLIN)
-    poll.register(client.fileno(), select.POLLIN)
     client.look_on()
+    for descriptor, events in client.filenos().items():
+        poll.register(descriptor, events)
     while not ended:
         while signal := client.next_signal(0):
             ended = ended or _is_end(client, signal, path, run)
@@ -95,7 +96,8 @@ def _follow(client: Client, path: str, session: Properties, log: Path, lines: in
             poll.poll(None if client.patience is None else client.patience * 1000)
             client.look_after()
             _go_on(growth, printed)
-    poll.unregister(client.fileno())
+    for descriptor in client.filenos():
+        poll.unregister(descriptor)
     _go_on(growth, printed)
     while poll.poll(_QUIET_MILLISECONDS):
         _go_on(growth, printed)

@@ -10,7 +10,7 @@ import click
 from amuxd.cli import failures, render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.environment import environment, umask
-from amuxd.cli.failures import Failure, Interrupted, Unanswered, WrongUsage
+from amuxd.cli.failures import Failure, Interrupted, RemoteError, Unanswered, WrongUsage
 from amuxd.cli.quantities import parse_count, parse_percent, parse_size
 from amuxd.cli.text import harmless
 
@@ -96,8 +96,11 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
     except KeyboardInterrupt:
         # It was asked for, and nothing takes that back.
         raise Interrupted(f"{known} may have been started", "amux ls") from None
-    except Unanswered as problem:
-        raise Unanswered(f"{problem.sentence}; {known} may have been started", "amux ls") from None
+    except (Unanswered, RemoteError, ConnectionResetError) as problem:
+        if not failures.may_be_done(problem):
+            raise
+        sentence = failures.explain(problem).sentence
+        raise Unanswered(f"{sentence}; {known} may have been started", "amux ls") from None
     _warn_of_limits(session)
     try:
         return _go_on(client, path, session, attach, wait, quiet)

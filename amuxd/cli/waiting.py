@@ -9,7 +9,7 @@ import click
 from amuxd.cli import failures, sessions
 from amuxd.cli.client import Client, Properties, is_owner_change, plain
 from amuxd.cli.connection import Signal
-from amuxd.cli.failures import Failure, Interrupted, RemoteError
+from amuxd.cli.failures import Failure, Interrupted, RemoteError, Unreachable
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
 from amuxd.cli.text import harmless
@@ -37,13 +37,19 @@ def wait(names: Sequence[str], any_one: bool, timeout: float | None) -> int:
     process lives; and an end that cannot be written down, on a full disk say, is waited for until it is:
     before that it is no more than what amuxd has seen.
     """
-    client = Client()
-    client.subscribe()
-    waited = {}
-    for name in names:
-        path = client.find(name)
-        waited[path] = sessions.label(client.properties(path))
-    codes = ends(client, waited, any_one, timeout)
+    until = None if timeout is None else monotonic() + timeout
+    try:
+        client = Client(until=until)
+        client.subscribe()
+        waited = {}
+        for name in names:
+            path = client.find(name)
+            waited[path] = sessions.label(client.properties(path))
+        codes = ends(client, waited, any_one, timeout)
+    except Unreachable as problem:
+        if until is None or monotonic() < until:
+            raise
+        raise Failure(problem.sentence, problem.hint, failures.TIMED_OUT) from None
     if any_one:
         path, code = next(iter(codes.items()))
         print(client.properties(path)["Id"])
@@ -54,25 +60,27 @@ def wait(names: Sequence[str], any_one: bool, timeout: float | None) -> int:
 def ends(
     client: Client, waited: dict[str, str], any_one: bool = False, timeout: float | None = None
 ) -> dict[str, int]:
-    """The exit code of each, by its path, the first that ended first. The client is subscribed already."""
+    """The exit code of each, by its path, the first that ended first.
+
+    The client is subscribed already, and knows when the time is over.
+    """
     codes: dict[str, int] = {}
     states: dict[str, str] = {}
     said: set[str] = set()
-    deadline = None if timeout is None else monotonic() + timeout
     # What was said so far is seen while we wait.
     sys.stdout.flush()
     back_by = _look(client, waited, states, codes, said)
     try:
         while len(codes) < (1 if any_one else len(waited)):
             now = monotonic()
-            if deadline is not None and now >= deadline:
+            if client.until is not None and now >= client.until:
                 raise Failure(
                     f"{_still(waited, states, codes)} after {_waited(timeout)}", exit_code=failures.TIMED_OUT
                 )
             if back_by is not None and now >= back_by:
                 back_by = _look(client, waited, states, codes, said)
                 continue
-            times = [moment - now for moment in (deadline, back_by) if moment is not None]
+            times = [moment - now for moment in (client.until, back_by) if moment is not None]
             signal = client.next_signal(min(times) if times else None)
             if signal and is_owner_change(signal):
                 back_by = _look(client, waited, states, codes, said) if signal.body[2] else now + _PATIENCE

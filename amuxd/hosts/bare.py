@@ -19,6 +19,8 @@ MARK = "AMUX_SESSION_ID"
 GRACE = 5.0
 # How long what was asked to end, and then killed, may take to go.
 DEADLINE = GRACE + 10.0
+# Less than anybody notices who waits for an end.
+LOOK_AGAIN = 0.01
 # For looks at all processes, on top of that: the kernel may not answer about one that hangs in it.
 LOOKS = 15.0
 
@@ -135,7 +137,12 @@ def _name(process: psutil.Process) -> str:
 
 
 def _wait(processes: Sequence[psutil.Process], patience: float) -> None:
-    psutil.wait_procs(processes, timeout=patience if processes else 0)
+    """Until they have ended: process 1 of a container may never take away what is left of them."""
+    over = time.monotonic() + patience
+    while any(process.is_running() and _runs(process) for process in processes):
+        if time.monotonic() >= over:
+            return
+        time.sleep(LOOK_AGAIN)
 
 
 def _ask(verb: Callable[[], None]) -> None:

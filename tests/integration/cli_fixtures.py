@@ -58,7 +58,7 @@ class Background:
 
     def ends(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=DEADLINE)
-        return self.process.returncode, out.decode(), err.decode()
+        return self.process.returncode, (out or b"").decode(), err.decode()
 
 
 class Terminal:
@@ -177,8 +177,8 @@ class Stand:
         )
         return finished.returncode, finished.stdout.decode(), finished.stderr.decode()
 
-    def begin(self, *arguments: str) -> Background:
-        return Background(self._started([*AMUX, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    def begin(self, *arguments: str, stdout: int = subprocess.PIPE) -> Background:
+        return Background(self._started([*AMUX, *arguments], stdout=stdout, stderr=subprocess.PIPE))
 
     def terminal(self, *arguments: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
         terminal = Terminal([*AMUX, *arguments], self.environment | environment, columns, rows)

@@ -58,7 +58,7 @@ def test_attach_to_one_that_ended_in_a_pipe(build: Stand) -> None:
 def test_attach_offers_what_is_possible(build: Stand, key: bytes, code: int, says: str, state: str) -> None:
     build.tell("Exit", "sis", "s001", 1, "")
     terminal = build.terminal("attach", "build")
-    terminal.until(re.escape("[R] Restart  [T] Teardown  [C] Cancel "))
+    terminal.until(re.escape("[R] Restart  [T] Teardown (archive for good)  [C] Cancel "))
     wait_for(lambda: "-icanon" in settings(terminal))
     terminal.type(key)
     ended, out = terminal.ends()
@@ -87,7 +87,7 @@ def test_run_attach_of_what_has_ended_at_once(stand: Stand) -> None:
 def test_attach_to_one_that_ends_just_then_offers_what_is_possible(build: Stand, late: str) -> None:
     build.tell("Behave", "s", json.dumps({"late": late}))
     terminal = build.terminal("attach", "build")
-    said = terminal.until(re.escape("[R] Restart  [T] Teardown  [C] Cancel "))
+    said = terminal.until(re.escape("[R] Restart  [T] Teardown (archive for good)  [C] Cancel "))
     assert said.startswith("build (s001) is failed (exit 3): exited with code 3\r\n[R]")
     wait_for(lambda: "-icanon" in settings(terminal))
     terminal.type(b"r")

@@ -2,19 +2,24 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from cli_fixtures import (
     AMUX,
+    DEADLINE,
     Stand,
     build,  # noqa: F401
     bus,  # noqa: F401
     stand,  # noqa: F401
 )
+
+from amuxd.cli.connection import BUS, Connection
 
 
 def test_wait_gives_the_first_code_that_is_not_zero_in_the_order_given(build: Stand) -> None:
@@ -38,6 +43,14 @@ def test_wait_has_a_time_limit(build: Stand) -> None:
     code, _, err = build.amux("wait", "--timeout", "0.1s", "build")
     assert (code, err) == (124, "amux: build (s001) goes on after 0.1s\n")
     assert build.amux("wait", "--timeout", "soon", "build")[0] == 2
+
+
+def test_the_time_limit_of_wait_holds_also_where_amuxd_hangs(build: Stand) -> None:
+    assert build.standin is not None
+    build.standin.send_signal(signal.SIGSTOP)
+    code, out, err = build.amux("wait", "--timeout", "1s", "build")
+    assert (code, out) == (124, "")
+    assert err.startswith("amux: amuxd does not answer (waited 1 s)\n")
 
 
 @pytest.mark.parametrize(
@@ -167,3 +180,43 @@ def test_logs_follows_across_rotation_and_restart_to_the_end_of_the_run(build: S
     build.tell("Exit", "sis", "s001", 0, "")
     assert following.ends() == (0, "four\n", "")
     assert build.amux("logs", "-f", "-n", "1", "build")[:2] == (0, "four\n")
+
+
+@pytest.mark.parametrize("ends", ["pipe", "socket"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["logs", "-f", "build"],
+        ["watch"],
+        ["ls", "--watch"],
+        ["badge", "--follow"],
+    ],
+    ids=" ".join,
+)
+def test_who_looks_on_ends_with_whoever_reads_it(build: Stand, ends: str, command: list[str]) -> None:
+    log_of(build).write_bytes(b"ready\n")
+    theirs, ours = os.pipe() if ends == "pipe" else (end.detach() for end in socket.socketpair())
+    looking = build.begin(*command, stdout=ours)
+    os.close(ours)
+    assert os.read(theirs, 1 << 16)
+    os.close(theirs)
+    # amuxd tells nothing more, and nothing is printed.
+    assert looking.process.wait(DEADLINE) == 141
+    assert looking.ends()[2] == ""
+
+
+@pytest.mark.parametrize(("options", "once"), [([], "SESSION"), (["--json"], '"id": "s001"')])
+def test_the_list_is_shown_once_a_change(build: Stand, options: list[str], once: str) -> None:
+    listing = build.begin("ls", "--watch", *options)
+    shown = listing.until("running")
+    build.tell("Attention", "sss", "s001", "permission", "may I?")
+    shown += listing.until("permission")
+    assert shown.count(once) == 2
+
+
+def test_what_the_bus_tells_of_a_connection_itself_is_no_change(bus: Stand) -> None:
+    connection = Connection(str(bus.socket), DEADLINE)
+    # It comes right after the connection has a name, and so before what is asked for then.
+    connection.call(BUS, "GetId", timeout=DEADLINE)
+    assert connection.signals_at_hand() == []
+    connection.close()

@@ -47,6 +47,28 @@ def test_amuxd_that_goes_away_in_a_call(stand: Stand) -> None:
     assert err.startswith("amux: amuxd went away before it answered\n")
 
 
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [("amuxd", "amuxd went away before it answered"), ("bus", "the message bus closed the connection")],
+)
+def test_run_says_that_it_may_be_there_where_nobody_answers_any_more(
+    stand: Stand, which: str, said: str
+) -> None:
+    stand.tell("Behave", "s", '{"silent": ["CreateSession"]}')
+    running = stand.begin("run", "-n", "named", "make")
+    wait_for(lambda: "CreateSession" in stand.tell("Calls")[0])
+    stand.stop() if which == "amuxd" else stand.bus.kill()
+    assert running.ends() == (5, "", f"amux: {said}; named may have been started\n      amux ls\n")
+
+
+def test_run_says_nothing_of_that_where_it_was_not_asked_for(stand: Stand) -> None:
+    stand.tell("Behave", "s", '{"silent": ["Ping"]}')
+    running = stand.begin("run", "make")
+    wait_for(lambda: "Ping" in stand.tell("Calls")[0])
+    stand.bus.kill()
+    assert running.ends() == (5, "", "amux: the message bus closed the connection\n")
+
+
 def test_amuxd_of_another_version(stand: Stand) -> None:
     stand.tell("Behave", "s", '{"unknown": ["ListSessions"], "version": "0.0.9"}')
     code, _, err = stand.amux("ls")
@@ -160,6 +182,21 @@ def test_another_version_on_a_private_bus(bare: Stand) -> None:
     subprocess.run(["sh", "-c", hint.partition("(")[0]], check=True)
     file.write_text(json.dumps(known | {"unknown": [], "version": __version__}))
     wait_for(lambda: bare.amux("ls")[1].count("running") == 1)
+
+
+def test_amuxd_that_goes_away_in_a_call_on_a_private_bus(bare: Stand) -> None:
+    assert bare.amux("run", "-q", "make")[0] == 0
+    bare.address = f"unix:path={bare.directory}/run/amux/bus"
+    bare.tell("Behave", "s", '{"silent": ["Stop"]}')
+    stopping = bare.begin("stop", "s001")
+    wait_for(lambda: "Stop" in bare.tell("Calls")[0])
+    bare.kill_standin()
+    code, _, err = stopping.ends()
+    said, hint = err.splitlines()
+    assert (code, said) == (5, "amux: amuxd went away before it answered")
+    # None is started by hand for that.
+    assert hint == f"      tail {bare.directory}/home/.local/state/amux/amuxd.log"
+    assert bare.amux("ls")[1].count("running") == 1
 
 
 def test_without_dbus_daemon(bare: Stand) -> None:

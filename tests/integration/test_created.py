@@ -35,7 +35,7 @@ def test_what_is_offered_works(session: Session) -> None:
 
 def test_who_attaches_can_start_it(session: Session) -> None:
     with session.amux.terminal("attach", "later", columns=100) as terminal:
-        terminal.expect("[S] Start  [T] Teardown  [C] Cancel")
+        terminal.expect("[S] Start  [T] Teardown (archive for good)  [C] Cancel")
         terminal.type("s")
         terminal.expect("ready")
         terminal.expect("detaches")

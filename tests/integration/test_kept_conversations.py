@@ -112,7 +112,7 @@ def test_who_comes_for_a_stopped_one_that_is_kept_no_more_hears_why_it_is_not_re
         assert refused.stderr.startswith(f"amux: talk ({session.id}) is stopped: exited with code 0; {told}")
         with amux.terminal("attach", "talk", columns=250) as terminal:
             terminal.expect("it cannot be resumed: nothing is kept in")
-            terminal.expect("[R] Restart  [T] Teardown  [C] Cancel")
+            terminal.expect("[R] Restart  [T] Teardown (archive for good)  [C] Cancel")
 
 
 def test_what_is_sent_to_a_parked_one_that_is_kept_no_more_is_refused(amux: Amux) -> None:

@@ -305,7 +305,10 @@ def test_the_bus_of_the_daemon_vanishes(machine: Machine) -> None:
     session = amux.session(session.id)
     assert session.wait_state("running") == "running"
     assert session.get("Pid") == command
-    assert len([state for state, _ in history(session) if state == "running"]) >= 1
+    told = history(session)
+    assert [state for state, _ in told[-2:]] == ["suspended", "running"]
+    # Nobody stopped it.
+    assert told[-2][1] == "amuxd lost its bus"
     # The other bus is no session's.
     amux._before |= machine.pids_of("dbus-daemon")
     amux.close()

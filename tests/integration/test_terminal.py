@@ -168,7 +168,7 @@ def test_attach_offers_what_is_possible(amux: Amux) -> None:
     session = amux.create(["sh", "-c", f"[ -e {marker} ] && exec cat; touch {marker}; exit 3"], name="build")
     session.wait_state("failed")
     with amux.terminal("attach", "build") as terminal:
-        terminal.expect("[R] Restart  [T] Teardown  [C] Cancel")
+        terminal.expect("[R] Restart  [T] Teardown (archive for good)  [C] Cancel")
         terminal.type("c")
         assert terminal.wait() == 0
     with amux.terminal("attach", "build") as terminal:
@@ -195,7 +195,7 @@ def test_attach_offers_no_restart_where_there_is_nowhere_to_run(amux: Amux) -> N
     directory.rmdir()
     session.wait_state("orphaned")
     with amux.terminal("attach", "build", columns=120) as terminal:
-        assert "[R]" not in terminal.expect("[T] Teardown  [C] Cancel")
+        assert "[R]" not in terminal.expect("[T] Teardown (archive for good)  [C] Cancel")
         until(terminal.takes_keys)
         # The letter of what is not possible does nothing.
         terminal.type("rc")
@@ -203,7 +203,7 @@ def test_attach_offers_no_restart_where_there_is_nowhere_to_run(amux: Amux) -> N
     assert session.state == "orphaned"
     directory.mkdir()
     with amux.terminal("attach", "build") as terminal:
-        terminal.expect("[R] Restart  [T] Teardown  [C] Cancel")
+        terminal.expect("[R] Restart  [T] Teardown (archive for good)  [C] Cancel")
         terminal.type("r")
         terminal.expect("detaches")
     assert (session.state, session.get("Run")) == ("running", 2)
@@ -217,7 +217,7 @@ def test_attach_offers_to_go_on_with_a_conversation(amux: Amux) -> None:
     until(lambda: "heard 1: apples" in session.log())
     session.stop()
     with amux.terminal("attach", "agent", columns=120) as terminal:
-        terminal.expect("[S] Resume  [R] Restart  [T] Teardown  [C] Cancel")
+        terminal.expect("[S] Resume  [R] Restart  [T] Teardown (archive for good)  [C] Cancel")
         terminal.type("s")
         terminal.expect("remembering")
     assert (session.state, session.get("Run")) == ("running", 2)

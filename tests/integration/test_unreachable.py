@@ -163,6 +163,20 @@ def test_of_one_that_hangs_nothing_is_asked_that_it_would_do_later(embedded: Emb
     assert embedded.cli("ls").stdout == ""
 
 
+def test_of_one_that_hangs_without_systemd_the_hint_says_how_to_have_another(embedded: Embedded) -> None:
+    embedded.cli("run", "-n", "build", "sleep", "infinity")
+    keeper = embedded.machine.outside_pid(int((embedded.state / "amuxd.lock").read_text()))
+    os.kill(keeper, signal.SIGSTOP)
+    refused = embedded.cli("ls", check=False)
+    assert refused.returncode == 5
+    said, hint = refused.stderr.splitlines()
+    assert said == "amux: amuxd does not answer (waited 10 s)"
+    way, _, consequence = hint.partition("(")
+    assert consequence == "no session ends, and the next amux starts another)"
+    embedded.machine.run(way.split())
+    assert "running" in embedded.cli("ls").stdout
+
+
 def test_why_it_does_not_start_without_systemd(embedded: Embedded) -> None:
     lock = embedded.state / "amuxd.lock"
     lock.mkdir(parents=True)
