@@ -104,12 +104,19 @@ class LastingHost(StandinHost):
     async def tear_down(self, session_id: str, at_once: bool = False) -> None:
         if at_once and (process := self.running.get(session_id)):
             process.kill()
+            _wait(process)
 
     def lives(self, session_id: str) -> bool:
         process = self.running.get(session_id)
-        # Its end is for whoever asks how it was.
-        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return process is not None and os.waitid(os.P_PID, process.pid, how) is None
+        return process is not None and not _wait(process, os.WNOHANG)
+
+
+def _wait(process: subprocess.Popen[bytes], how: int = 0) -> bool:
+    """Whether it has ended; how is for whoever asks that, unless somebody has."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | how) is not None
+    except ChildProcessError:
+        return True
 
 
 class Amuxd:

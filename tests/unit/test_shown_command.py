@@ -1,6 +1,7 @@
 """The command that is shown is the one that was run."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ AGENT = Agent(
     "agent",
     ("sh", "-c", "exec sleep 1000", "{conversation}"),
     resume=("sh", "-c", "exec sleep 2000", "{conversation}"),
-    kept=Kept("KEPT", "kept", "{conversation}.jsonl", b"said"),
+    kept=Kept("KEPT", "kept", "{conversation}.jsonl", re.compile(b"said")),
 )
 
 

@@ -1,6 +1,7 @@
 """What amuxd writes down for the next one before it goes."""
 
 import asyncio
+import re
 import threading
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ TALKER = Agent(
     "talker",
     ("sh", "-c", "exec sleep 1000", CONVERSATION),
     resume=("sh", "-c", "exec sleep 1000", CONVERSATION),
-    kept=Kept("TALKS", ".talks", f"{CONVERSATION}.jsonl", b"said"),
+    kept=Kept("TALKS", ".talks", f"{CONVERSATION}.jsonl", re.compile(b"said")),
 )
 MANY = 40
 
