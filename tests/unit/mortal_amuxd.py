@@ -15,7 +15,7 @@ from amuxd import reconcile
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.hosts import Alive, Finding, Gone, Home
 from amuxd.records import RunState, Session, Workspace
-from amuxd.states import ENDED
+from amuxd.states import ENDED, State
 from amuxd.store import Store
 from amuxd.supervisor import now
 from amuxd.workspaces.making import Maker
@@ -162,6 +162,13 @@ class Amuxd:
         """While it has nothing to do."""
         self._end()
         self.begin()
+
+    def ends_what_it_was_ending(self) -> None:
+        """What the one before it had begun to stop."""
+        registry = self._world.supervisor.registry
+        self._runner.run(
+            self._world.until(lambda: all(e.state.state is not State.STOPPING for e in registry))
+        )
 
     def copies(self, names: list[str]) -> None:
         settings = Settings(stop_grace=5, workspaces=WorkspaceSettings(self._trees, copy=names))

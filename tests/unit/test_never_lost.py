@@ -222,6 +222,7 @@ class Life(AtWork):
             return
         except Killed:
             self.amuxd.begin()
+            self.amuxd.ends_what_it_was_ending()
             self.at_work = {key: of for key, of in self.at_work.items() if self.amuxd.host.lives(key)}
             if directory.exists():
                 return
