@@ -19,6 +19,8 @@ from amuxd.workspaces.slots import WAITING
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
 _ID_LENGTH = 6
+# Less of an id may be a slip of the finger, or a name that is no more.
+LEAST_OF_AN_ID = 3
 # How long what was asked to end may take for it, in microseconds.
 LEAVING = 5 * 60_000_000
 _NOT_YET = {State.CREATED, State.STARTING}
@@ -349,7 +351,7 @@ def fresh_id(taken: Collection[str]) -> str:
 
 
 def is_beginning(word: str, of_id: str) -> bool:
-    return word != "" and of_id.startswith(word)
+    return len(word) >= LEAST_OF_AN_ID and of_id.startswith(word)
 
 
 def is_id(word: str) -> bool:

@@ -21,8 +21,7 @@ described and apart from each other. Each session runs in a systemd unit and a t
 amuxd(8), which this command calls over D-Bus and which is started when it is needed, watches them and keeps
 their state, their history, all that they printed, and how they ended.
 
-A session goes by its name, its id, or as much of the beginning of its id as no other has; so does a
-workspace. A name comes first.
+A session goes by its name, its id, or the beginning of its id, from three characters on; so does a workspace.
 
 Where there is no systemd user manager, amux starts a message bus and amuxd by itself, and sessions run
 without units."""

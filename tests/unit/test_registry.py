@@ -32,28 +32,33 @@ def workspaces_of(root: Path, **names: str) -> Workspaces:
     return workspaces
 
 
-def test_an_id_is_meant_by_each_of_its_beginnings(tmp_path: Path) -> None:
+def test_an_id_is_meant_from_its_third_character_on(tmp_path: Path) -> None:
     registry, workspaces = of(abc123="build"), workspaces_of(tmp_path, abc123="fix")
-    for word in ("a", "ab", "abc", "abc12", "abc123"):
+    for word in ("abc", "abc12", "abc123"):
         assert registry.find(word).id == workspaces.find(word).id == "abc123"
-    for word in ("", "b", "bc1", "abc1234"):
+    for word in ("", "a", "ab", "bc1", "abc1234"):
         with pytest.raises(NoSuchSession):
             registry.find(word)
         with pytest.raises(NoSuchWorkspace):
             workspaces.find(word)
 
 
-def test_a_name_comes_before_the_beginning_of_an_id(tmp_path: Path) -> None:
-    names = {"abc123": "build", "xyz789": "a"}
-    assert of(**names).find("a").id == workspaces_of(tmp_path, **names).find("a").id == "xyz789"
+def test_a_short_name_is_found_and_once_it_is_removed_nothing_else_is() -> None:
+    registry = of(abc123="build", xyz789="a")
+    named = registry.find("a")
+    assert isinstance(named, Entry)
+    assert named.id == "xyz789"
+    registry.discard(named)
+    with pytest.raises(NoSuchSession):
+        registry.find("a")
 
 
 def test_a_beginning_that_two_ids_have_is_refused(tmp_path: Path) -> None:
     names = {"abc123": "one", "abc456": "two"}
     with pytest.raises(Ambiguous, match=r"abc123 \(one\), abc456 \(two\)"):
-        of(**names).find("a")
+        of(**names).find("abc")
     with pytest.raises(Ambiguous, match=r"abc123 \(one\), abc456 \(two\)"):
-        workspaces_of(tmp_path, **names).find("a")
+        workspaces_of(tmp_path, **names).find("abc")
 
 
 def test_no_name_is_the_id_of_another(tmp_path: Path) -> None:
