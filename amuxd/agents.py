@@ -65,6 +65,8 @@ class Agent:
     kept: Kept | None = None
     # None: of what it is given nothing is known.
     questions: Questions | None = None
+    # In seconds: what comes sooner after a text it takes for a part of what is pasted.
+    pause_before_enter: float = 0.0
 
     @property
     def takes_our_id(self) -> bool:
@@ -125,13 +127,18 @@ BUILT_IN: Mapping[str, Agent] = {
                 "CLAUDE_CONFIG_DIR", ".claude", f"projects/*/{CONVERSATION}.jsonl", re.compile(b'"uuid":"')
             ),
             questions=Questions(
-                switches=_words(
-                    "-- -p --print --allow-dangerously-skip-permissions --ax-screen-reader --bare --bg "
-                    "--background --brief --chrome --dangerously-skip-permissions --disable-slash-commands "
-                    "--exclude-dynamic-system-prompt-sections --fork-session --ide --include-hook-events "
-                    "--include-partial-messages --no-chrome --no-session-persistence --replay-user-messages "
-                    "--safe-mode --strict-mcp-config --tmux --verbose"
-                )
+                values=_words(
+                    "--agent --agents --append-system-prompt --append-system-prompt-file -d --debug "
+                    "--debug-file --effort --fallback-model --from-pr --input-format --json-schema "
+                    "--max-budget-usd --model -n --name --output-format --permission-mode --plugin-dir "
+                    "--plugin-url --prompt-suggestions --remote-control "
+                    "--remote-control-session-name-prefix --setting-sources --settings --system-prompt "
+                    "--system-prompt-file -w --worktree"
+                ),
+                lists=_words(
+                    "--add-dir --allowedTools --allowed-tools --betas --disallowedTools --disallowed-tools "
+                    "--file --mcp-config --tools"
+                ),
             ),
         ),
         Agent(
@@ -141,10 +148,11 @@ BUILT_IN: Mapping[str, Agent] = {
             attention=("permission", "question", "turn"),
             kept=Kept("CODEX_HOME", ".codex", f"sessions/*/*/*/rollout-*-{CONVERSATION}.jsonl"),
             questions=Questions(
-                switches=_words(
-                    "-- --strict-config --oss --approve-for-me --dangerously-bypass-approvals-and-sandbox "
-                    "--dangerously-bypass-hook-trust --worktree --search --no-alt-screen --no-daemon"
+                values=_words(
+                    "-c --config --enable --disable --remote --remote-auth-token-env -m --model "
+                    "--local-provider -p --profile -s --sandbox -C --cd --add-dir -a --ask-for-approval"
                 ),
+                lists=_words("-i --image"),
                 commands=_words("exec e review resume fork apply a cloud mcp sandbox debug"),
             ),
         ),
@@ -156,6 +164,7 @@ BUILT_IN: Mapping[str, Agent] = {
             stop_children=True,
             stop_grace=30.0,
             attention=("ToolPermission",),
+            pause_before_enter=0.1,
             kept=Kept(
                 *("GEMINI_CLI_HOME", "", ".gemini/tmp/*/chats/session-*-{conversation:.8}.json*"),
                 # Its first line is a user's, and tells of the directory before anybody has asked anything.
@@ -164,9 +173,10 @@ BUILT_IN: Mapping[str, Agent] = {
             ),
             questions=Questions(
                 options=_words("-i --prompt-interactive"),
-                switches=_words(
-                    "-- -p --prompt -d --debug --skip-trust -s --sandbox -y --yolo --screen-reader "
-                    "--raw-output --accept-raw-output-risk"
+                values=_words("-m --model -w --worktree --approval-mode -o --output-format --session-file"),
+                lists=_words(
+                    "--policy --admin-policy --allowed-mcp-server-names --allowed-tools -e --extensions "
+                    "--include-directories"
                 ),
             ),
         ),

@@ -54,35 +54,35 @@ def plan(entry: Entry, resuming: bool, surroundings: Mapping[str, str] | None = 
         return Plan(session, "", None)
     if agent is None:
         raise LaunchRefused(entry.why_no_agent)
-    template, said = agent.start, None
+    goes_on, said = resuming, None
     if not resuming:
         conversation = str(uuid.uuid4()) if agent.takes_our_id else ""
         said = False if is_kept(entry) else None
     elif kept := _kept(entry):
-        template, conversation, said = _continued(entry, agent, kept, session, surroundings)
+        goes_on, conversation, said = _continued(entry, kept, session, surroundings)
     else:
-        template, conversation = agent.resume, entry.state.conversation_id
-    program, *words = fill(template, _filling(session, conversation))
+        conversation = entry.state.conversation_id
+    program, *words = fill(agent.resume if goes_on else agent.start, _filling(session, conversation))
     # For this run alone, and to the agent itself: the user's own files and wrappers stay as they are.
     reporting = hooks.arguments(program_of(program), amux_program(), agent.attention)
-    given = _given(session, agent, template)
+    given = _given(session, agent, goes_on)
     command = [program, *reporting, *words, *given]
     shown = [program, *words, *given]
     return Plan(replace(session, command=command), conversation, said, shown)
 
 
 def _continued(
-    entry: Entry, agent: Agent, kept: Kept, session: Session, surroundings: Mapping[str, str] | None
-) -> tuple[tuple[str, ...], str, bool]:
-    """How what was said goes on. Where nothing was, all that there is to continue is the promised id."""
+    entry: Entry, kept: Kept, session: Session, surroundings: Mapping[str, str] | None
+) -> tuple[bool, str, bool]:
+    """Whether what was said goes on. Where nothing was, all that there is to continue is the promised id."""
     if why := why_lost(entry, surroundings):
         raise LaunchRefused(why)
     conversation = entry.state.conversation_id
     files = _files_of(kept, conversation, session, surroundings)
     if any(_has_message(file, kept.message) for file in files) or (files and entry.state.said):
-        return agent.resume, conversation, True
+        return True, conversation, True
     # And that the agent does not take for another one, once there is a file.
-    return agent.start, str(uuid.uuid4()) if files else conversation, False
+    return False, str(uuid.uuid4()) if files else conversation, False
 
 
 def why_lost(entry: Entry, surroundings: Mapping[str, str] | None = None) -> str:
@@ -143,14 +143,13 @@ def command(entry: Entry) -> list[str]:
         return entry.state.agent_command
     if agent is None:
         return [session.agent, *session.command]
-    template = agent.resume if entry.state.resuming and agent.resume else agent.start
-    conversation = entry.state.conversation_id or CONVERSATION
-    return [*fill(template, _filling(session, conversation)), *_given(session, agent, template)]
+    goes_on = entry.state.resuming and bool(agent.resume)
+    filling = _filling(session, entry.state.conversation_id or CONVERSATION)
+    return [*fill(agent.resume if goes_on else agent.start, filling), *_given(session, agent, goes_on)]
 
 
-def _given(session: Session, agent: Agent, template: tuple[str, ...]) -> list[str]:
+def _given(session: Session, agent: Agent, goes_on: bool) -> list[str]:
     """A conversation that goes on has been asked its first question."""
-    goes_on = template == agent.resume
     return agent.questions.left_out_of(session.command) if goes_on and agent.questions else session.command
 
 

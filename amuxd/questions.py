@@ -13,14 +13,16 @@ class Questions:
     """How an agent is asked something on its command line.
 
     as_words: a word that is no option asks, and does not name a directory, say.
-    options: the next word is what they ask.
-    switches: the next word is not theirs, or what they ask is all that the agent is started for.
+    options: the next word is what they ask, and the agent goes on after it.
+    values: the next word is theirs. Of an option that is not known it may be a question.
+    lists: all words are theirs that are no options.
     commands: what else its program can be told to do, with options of its own.
     """
 
     as_words: bool = True
     options: frozenset[str] = frozenset()
-    switches: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
+    lists: frozenset[str] = frozenset()
     commands: frozenset[str] = frozenset()
 
     def left_out_of(self, given: Sequence[str]) -> list[str]:
@@ -40,13 +42,27 @@ class Questions:
         """Why nobody but a person can have it go on: a word that may ask. Empty where there is none."""
         if given and given[0] in self.commands:
             return _may_ask(given[0])
+        if not self.as_words:
+            return ""
         before = ""
+        is_list = False
         for word in self.left_out_of(given):
-            takes_it = _is_option(before) and "=" not in before and before not in self.switches
-            if not _is_option(word) and not takes_it and (self.as_words or before in self.switches):
+            if _is_option(word):
+                if self._may_hold_one(word):
+                    return _may_ask(word)
+                is_list = word in self.lists
+            elif not is_list and before not in self.values:
                 return _may_ask(word)
             before = word
         return ""
+
+    def _may_hold_one(self, option: str) -> bool:
+        """Its value is in the same word."""
+        known = self.values | self.lists
+        name, has_value, _ = option.partition("=")
+        if option.startswith("--"):
+            return bool(has_value) and name not in known
+        return len(option) > len("-x") and option[: len("-x")] not in known
 
 
 def _is_option(word: str) -> bool:

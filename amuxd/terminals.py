@@ -54,8 +54,9 @@ class Terminals:
             await self._runs.homes.attending.typed(entry)
 
     async def _typed(self, entry: Entry, text: str, enter: bool) -> None:
+        pause = entry.agent.pause_before_enter if entry.agent else 0.0
         try:
-            await self._runs.host.send(entry.id, text, enter)
+            await self._runs.host.send(entry.id, text, enter, pause)
         except TmuxUnanswered as error:
             name = entry.session.name
             raise Internal(

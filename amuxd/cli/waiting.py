@@ -9,7 +9,7 @@ import click
 from amuxd.cli import failures, sessions
 from amuxd.cli.client import Client, Properties, is_owner_change, plain
 from amuxd.cli.connection import Signal
-from amuxd.cli.failures import Failure, Interrupted, RemoteError, Unreachable
+from amuxd.cli.failures import Failure, Interrupted, NotStarted, RemoteError, Unanswered
 from amuxd.cli.naming import sessions_argument
 from amuxd.cli.quantities import parse_duration
 from amuxd.cli.text import harmless
@@ -46,7 +46,7 @@ def wait(names: Sequence[str], any_one: bool, timeout: float | None) -> int:
             path = client.find(name)
             waited[path] = sessions.label(client.properties(path))
         codes = ends(client, waited, any_one, timeout)
-    except Unreachable as problem:
+    except (Unanswered, NotStarted) as problem:
         if until is None or monotonic() < until:
             raise
         raise Failure(problem.sentence, problem.hint, failures.TIMED_OUT) from None

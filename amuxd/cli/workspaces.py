@@ -236,12 +236,16 @@ def ensure(client: Client, name: str, create: bool) -> None:
 
 def _is_there(client: Client, name: str, may_lack: bool) -> bool:
     try:
-        client.find_workspace(name)
+        where = client.find_workspace(name)
     except RemoteError as problem:
         if problem.name != PREFIX + "NoSuchWorkspace" or not may_lack:
             raise
         return False
-    return True
+    if not may_lack:
+        return True
+    # What is to be made may begin as the id of another does.
+    found = client.workspace_properties(where)
+    return name in (found["Name"], found["Id"])
 
 
 def _as_json(workspace: Properties) -> dict[str, Any]:

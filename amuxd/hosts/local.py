@@ -63,8 +63,8 @@ class LocalHost:
     def attach_command(self, session_id: str) -> list[str]:
         return self._terminal(session_id).attach_command()
 
-    async def send(self, session_id: str, text: str, enter: bool) -> None:
-        await self._terminal(session_id).send(text, enter)
+    async def send(self, session_id: str, text: str, enter: bool, pause: float) -> None:
+        await self._terminal(session_id).send(text, enter, pause)
 
     async def capture(self, session_id: str, lines: int) -> str:
         return await self._terminal(session_id).capture(lines)

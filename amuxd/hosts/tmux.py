@@ -22,8 +22,6 @@ from amuxd.threads import alone
 PANE = "%0"
 DEADLINE = 5.0
 _ANSWER_LIMIT = 64 * 1024
-# gemini takes an Enter within 30 ms of other keys for a line break in something pasted.
-_BEFORE_ENTER = 0.1
 _SCREEN = ("-x", "200", "-y", "50")
 
 # What systemd tells a service about itself says nothing true to the programs in a session.
@@ -264,7 +262,7 @@ class Terminal:
             kept.pop()
         return "\n".join(kept[-lines:] if lines else kept)
 
-    async def send(self, text: str, enter: bool) -> None:
+    async def send(self, text: str, enter: bool, pause: float) -> None:
         typing = _typing.setdefault(self.socket, asyncio.Lock())
         try:
             async with asyncio.timeout(DEADLINE):
@@ -272,18 +270,18 @@ class Terminal:
         except TimeoutError:
             raise TmuxUnreachable(_silence(DEADLINE)) from None
         try:
-            await self._type(text, enter)
+            await self._type(text, enter, pause)
         finally:
             typing.release()
 
-    async def _type(self, text: str, enter: bool) -> None:
+    async def _type(self, text: str, enter: bool, pause: float) -> None:
         # tmux takes 16 KiB of arguments; and a line break typed is Enter, where one pasted is a line break.
         if len(text.encode()) > 8000 or "\n" in text:
             await self._paste(text)
         elif text:
             await self._verb("send-keys", "-t", PANE, "-l", "--", text)
-        if text and enter:
-            await asyncio.sleep(_BEFORE_ENTER)
+        if text and enter and pause:
+            await asyncio.sleep(pause)
         if enter:
             try:
                 await self._verb("send-keys", "-t", PANE, "Enter")

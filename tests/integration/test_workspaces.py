@@ -82,6 +82,17 @@ def test_a_workspace_that_is_made_by_run_has_copies_and_is_set_up(amux: Amux, re
     assert [workspace["name"] for workspace in listed] == ["one", "two", "four"]
 
 
+def test_what_begins_as_the_id_of_another_is_made_all_the_same(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "one", cwd=repo)
+    [one] = json.loads(amux.cli("ws", "ls", "--json").stdout)
+    name = one["id"][:4]
+    amux.cli("run", "-w", name, "--create", "-n", "worker", "--", "true", cwd=repo)
+    assert amux.session("worker").get("WorkspaceName") == name
+    # That of a workspace is its own.
+    amux.cli("run", "-w", one["id"], "--create", "-n", "another", "--", "true", cwd=repo)
+    assert amux.session("another").get("WorkspaceName") == "one"
+
+
 def test_what_is_asked_wrongly_leaves_nothing(amux: Amux, repo: Path, tmp_path: Path) -> None:
     def told(*arguments: str) -> tuple[int, str]:
         done = amux.cli(*arguments, check=False, cwd=repo)

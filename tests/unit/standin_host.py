@@ -141,7 +141,7 @@ class StandinHost:
     async def takes_only_keys(self, session_id: str) -> bool:
         return False
 
-    async def send(self, session_id: str, text: str, enter: bool) -> None:
+    async def send(self, session_id: str, text: str, enter: bool, pause: float) -> None:
         self._maybe_fail("send")
         self.typed.append(text)
 

@@ -11,6 +11,7 @@ from standin_host import World, in_world
 
 from amuxd import conversations
 from amuxd.agents import Agent, Kept
+from amuxd.questions import Questions
 from amuxd.registry import Entry
 from amuxd.store import Known
 
@@ -67,6 +68,21 @@ def test_of_one_that_was_resumed(
         assert known.state.agent_command == run(world)
 
     asyncio.run(in_world(tmp_path / "state", story))
+
+
+def test_what_goes_on_with_the_words_that_it_began_with_is_asked_once(
+    tmp_path: Path,
+) -> None:
+    words = ("sh", "-c", "exec sleep 1000")
+    agent = Agent("agent", words, resume=words, questions=Questions())
+
+    async def story(world: World) -> None:
+        entry = await world.create(agent, "why?", "--verbose")
+        await world.runs.start(entry)
+        assert run(world) == conversations.command(entry) == [*words, "why?", "--verbose"]
+        assert conversations.plan(entry, resuming=True).shown == [*words, "--verbose"]
+
+    asyncio.run(in_world(tmp_path, story))
 
 
 def test_whatever_becomes_of_the_profile_and_the_conversation(tmp_path: Path) -> None:
