@@ -50,7 +50,12 @@ def test_the_time_limit_of_wait_holds_also_where_amuxd_hangs(build: Stand) -> No
     build.standin.send_signal(signal.SIGSTOP)
     code, out, err = build.amux("wait", "--timeout", "1s", "build")
     assert (code, out) == (124, "")
-    assert err.startswith("amux: amuxd does not answer (waited 1 s)\n")
+    assert err.startswith("amux: amuxd does not answer (waited ")
+
+
+def test_a_bus_that_is_not_there_is_no_time_that_is_over(build: Stand) -> None:
+    build.environment["AMUX_BUS_ADDRESS"] = "unix:path=/nonexistent"
+    assert build.amux("wait", "--timeout", "0", "build")[0] == 5
 
 
 @pytest.mark.parametrize(
