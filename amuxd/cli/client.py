@@ -41,7 +41,7 @@ _OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0=
 
 
 class Client:
-    def __init__(self, start: bool = True, timeout: float = ORDINARY, until: float | None = None) -> None:
+    def __init__(self, start: bool = True, timeout: float = ORDINARY, *, until: float | None = None) -> None:
         self._start = start
         self._patient_for = timeout
         # When whoever asks has no time any more.
