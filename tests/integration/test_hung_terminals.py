@@ -56,17 +56,17 @@ def test_one_that_hangs_keeps_no_other_waiting(tmp_path: Path, monkeypatch: pyte
         await healthy.clients()
         monkeypatch.setattr(tmux, "DEADLINE", 3.0)
         with stopped(server):
-            asked = [asyncio.create_task(hung.send("x", False)) for _ in range(8)]
+            asked = [asyncio.create_task(hung.send("x", False, 0.0)) for _ in range(8)]
             # Each of them has begun.
             await asyncio.sleep(0)
-            await healthy.send("heard", True)
+            await healthy.send("heard", True, 0.0)
             assert not any(task.done() for task in asked)
             outcomes = await asyncio.gather(*asked, return_exceptions=True)
             # The others never had their turn.
             assert [type(outcome) for outcome in outcomes] == [TmuxUnanswered] + 7 * [TmuxUnreachable]
             assert {str(outcome) for outcome in outcomes} == {"tmux did not answer within 3 s"}
             assert not clients(hung.socket)
-        await hung.send("y", True)
+        await hung.send("y", True, 0.0)
         assert await hung.clients() == 0
 
     with terminal(tmp_path / "hung") as (hung, server), terminal(tmp_path / "healthy") as (healthy, _):
@@ -113,9 +113,9 @@ def test_what_may_yet_be_typed_is_told_apart_from_what_is_not(
 ) -> None:
     async def story(hung: Terminal, server: int) -> None:
         with stopped(server), pytest.raises(TmuxUnreachable) as told:
-            await hung.send(text, False)
+            await hung.send(text, False, 0.0)
         assert isinstance(told.value, TmuxUnanswered) == may_come
-        await hung.send("after", True)
+        await hung.send("after", True, 0.0)
 
     with terminal(tmp_path / "hung") as (hung, server):
         asyncio.run(story(hung, server))
@@ -136,7 +136,7 @@ def test_of_text_and_enter_one_may_be_missing(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(tmux, "_through_libtmux", stop_after)
         try:
             with pytest.raises(TmuxUnanswered, match="the text was, Enter perhaps not: tmux did not answer"):
-                await hung.send("half", True)
+                await hung.send("half", True, 0.0)
         finally:
             os.kill(server, signal.SIGCONT)
 
@@ -167,4 +167,4 @@ def test_a_client_that_is_killed_may_have_done_it(tmp_path: Path, monkeypatch: p
     client.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(TmuxUnanswered, match="its client was killed by SIGKILL"):
-        asyncio.run(Terminal("tmux", tmp_path / "socket").send("x", False))
+        asyncio.run(Terminal("tmux", tmp_path / "socket").send("x", False, 0.0))

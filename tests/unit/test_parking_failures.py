@@ -21,7 +21,7 @@ from amuxd.hosts import Alive, Finding, Gone, LaunchRefused, Unknown
 from amuxd.hosts.launcher import hold
 from amuxd.hosts.tmux import TmuxUnreachable
 from amuxd.reconcile import reconcile, sweep
-from amuxd.records import Process, RunState, Session
+from amuxd.records import RunState, Session
 from amuxd.registry import Entry, Waking
 from amuxd.retention import Retention
 from amuxd.states import End, State, StopRequested
@@ -214,22 +214,16 @@ def test_one_that_is_refused_to_come_back_stays_parked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("obstacle", ["unreachable", "attached", "panes", "unwritten", "unseen", "works"])
 def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> None:
     async def story(world: World) -> None:
-        asked = asyncio.Event()
         attached = world.host.attached
+        obstacles = []
 
-        async def told(session_id: str) -> int:
-            asked.set()
+        async def no_longer_written(session_id: str) -> int:
+            if not obstacles:
+                obstacles.append(tmp_path / "sessions" / session_id / ".lock")
+                obstacles[0].unlink()
+                obstacles[0].mkdir()
             return await attached(session_id)
 
-        used = world.host.processor_time
-
-        async def looked_at(session_id: str, server: Process) -> float:
-            asked.set()
-            return await used(session_id, server)
-
-        world.host.attached = told  # type: ignore[method-assign]
-        world.host.processor_time = looked_at  # type: ignore[method-assign]
-        lock = tmp_path / "sessions"
         if obstacle == "unreachable":
             world.host.failing["attached"] = TmuxUnreachable("no")
         elif obstacle == "attached":
@@ -240,16 +234,14 @@ def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> 
             world.host.failing["processor_time"] = OSError("no")
         elif obstacle == "works":
             world.host.processor_use = 1.0
+        elif obstacle == "unwritten":
+            world.host.attached = no_longer_written  # type: ignore[method-assign]
         entry = await world.start(BRIEF)
-        if obstacle == "unwritten":
-            lock = lock / entry.id / ".lock"
-            lock.unlink()
-            lock.mkdir()
-        await asked.wait()
+        await world.until(lambda: entry.tried_at > 0 or entry.attached > 0)
         async with entry.operation:
             assert not entry.parked
-        if obstacle == "unwritten":
-            shutil.rmtree(lock)
+        for lock in obstacles:
+            lock.rmdir()
         world.host.failing.clear()
         world.host.clients = world.host.other_panes = 0
         world.host.processor_use = 0.0
