@@ -39,14 +39,14 @@ def measure() -> list[Row]:
         group = stack.enter_context(weights.group(f"amux-bench-{os.getpid()}")) if weights.exist() else None
         amux = stack.enter_context(ground.amux(configuration=CONFIGURATION))
         quiet = ground.sessions(amux, QUIET)
-        printing = ground.sessions(amux, PRINTING, PRINT)
+        ground.sessions(amux, PRINTING, PRINT)
         time.sleep(WARM_UP)
         if weights.are_systemds(amux.machine):
             return _rows(amux, quiet, ENDS, "weighed by systemd")
         rows = [_unclaimed(row) for row in _rows(amux, quiet, ENDS_WITHOUT_WEIGHTS, "no cpu controller")]
         if group is None:
             return rows
-        weights.assign(group, ground.processes(amux, printing))
+        weights.assign(group, amux.machine)
         return [*_rows(amux, quiet, ENDS, "weighed by hand as by systemd"), *rows]
 
 

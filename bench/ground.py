@@ -1,7 +1,7 @@
 """amuxd in a machine of its own, with the sessions that a measurement needs."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.client import Session
@@ -43,15 +43,3 @@ def numbers_outside(machine: Machine) -> dict[int, int]:
         inside = next(line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:"))
         numbers[int(inside)] = int(process.pid)
     return numbers
-
-
-def processes(amux: Amux, sessions: Sequence[Session]) -> list[int]:
-    """All processes of the sessions, as numbered outside."""
-    units = {session.get("Unit") for session in sessions}
-    found = []
-    for process in amux.machine.processes():
-        group = Path(f"/proc/{process.pid}/cgroup")
-        with suppress(OSError):
-            if any(part in units for part in group.read_text().replace("\n", "/").split("/")):
-                found.append(int(process.pid))
-    return found

@@ -43,6 +43,17 @@ def test_limits_are_those_of_the_unit(amux_everywhere: Amux) -> None:
     assert session.state == "running"
 
 
+def test_where_processors_are_scarce_what_tells_of_sessions_comes_first(amux_everywhere: Amux) -> None:
+    systemctl = amux_everywhere.machine.systemctl
+
+    def weight_of_slice(unit: str) -> int:
+        of = systemctl("show", "--value", "--property=Slice", unit)
+        return int(systemctl("show", "--value", "--property=CPUWeight", of))
+
+    session = amux_everywhere.create(ENDLESS)
+    assert weight_of_slice(session.get("Unit")) < weight_of_slice("amuxd.service")
+
+
 ALL_LIMITS = {"memory_max": 64 << 20, "memory_high": 48 << 20, "cpu_quota": 150, "cpu_weight": 50}
 CONTROLLERS = {"memory_max": "memory", "memory_high": "memory", "cpu_quota": "cpu", "cpu_weight": "cpu"}
 
