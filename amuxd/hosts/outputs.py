@@ -10,7 +10,9 @@ from weakref import WeakValueDictionary
 
 from amuxd import processes
 from amuxd.hosts import EXIT_STATUS, LoggerMissing, LoggerUnknown, loggers
+from amuxd.hosts.ends import STATUS_DEADLINE
 from amuxd.hosts.layout import Layout
+from amuxd.hosts.pipes import readable_within
 from amuxd.hosts.tmux import TmuxRefused, TmuxUnreachable
 from amuxd.logs import (
     END_OF_LOG,
@@ -69,6 +71,9 @@ class Outputs:
                     await asyncio.to_thread(say, log, loggers.TAKEN_AWAY)
                 await loggers.begin_again(terminal, command, gates, found, BEGIN_DEADLINE)
             except (TmuxUnreachable, TmuxRefused, OSError) as error:
+                if found is None and isinstance(error, TmuxUnreachable) and await _ends(server):
+                    # With the terminal it ended by itself, when all was taken down.
+                    return None
                 raise LoggerMissing(str(error) or "it did not begin in time") from error
             found = (await self._look_for_logger(server, log)).logger
             if found is None:
@@ -227,3 +232,14 @@ class Outputs:
         except NotReadable:
             return False
         return certificate is not None and certificate.complete
+
+
+async def _ends(server: Process) -> bool:
+    """One that is ending answers nobody any more."""
+    end = await asyncio.to_thread(processes.open_process, server)
+    if end is None:
+        return True
+    try:
+        return await readable_within(end, STATUS_DEADLINE)
+    finally:
+        os.close(end)

@@ -14,8 +14,12 @@ import pytest
 from harness.daemon import Amux
 from harness.waiting import until
 
-from amuxd.hosts import tmux
+from amuxd.hosts import LoggerMissing, tmux
+from amuxd.hosts.layout import Layout
+from amuxd.hosts.outputs import Outputs
 from amuxd.hosts.tmux import Terminal, TmuxUnanswered, TmuxUnreachable
+from amuxd.processes import identify
+from amuxd.store import Store
 
 
 @contextmanager
@@ -28,7 +32,8 @@ def terminal(socket: Path) -> Iterator[tuple[Terminal, int]]:
     try:
         yield Terminal("tmux", socket), server
     finally:
-        os.kill(server, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
 
 @contextmanager
@@ -168,3 +173,23 @@ def test_a_client_that_is_killed_may_have_done_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(TmuxUnanswered, match="its client was killed by SIGKILL"):
         asyncio.run(Terminal("tmux", tmp_path / "socket").send("x", False, 0.0))
+
+
+@pytest.mark.parametrize("lives_on", [False, True])
+def test_who_took_down_the_output_of_one_that_ends_has_ended_with_it(tmp_path: Path, lives_on: bool) -> None:
+    async def story(layout: Layout, server: int) -> None:
+        outputs = Outputs(Store(tmp_path / "state"), layout, 1)
+        process = identify(server)
+        assert process
+        # Nobody can ask it any more, as when it is about to end.
+        layout.socket("abc").unlink()
+        if lives_on:
+            with pytest.raises(LoggerMissing):
+                await outputs.logger("abc", 1, process)
+        else:
+            asyncio.get_running_loop().call_later(0.1, os.kill, server, signal.SIGTERM)
+            assert await outputs.logger("abc", 1, process) is None
+
+    layout = Layout(tmp_path / "run")
+    with terminal(layout.socket("abc")) as (_, server):
+        asyncio.run(story(layout, server))
