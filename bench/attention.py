@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle
 
@@ -39,6 +39,10 @@ def measure() -> list[Row]:
         return [_notify(amux), _start(amux, agent), _report(amux, agent), *_many(amux)]
 
 
+def _shows_more_than(count: int) -> Callable[[Server], bool]:
+    return lambda server: len(server.shown) > count
+
+
 def _notify(amux: Amux) -> Row:
     took = []
     with Server(amux) as server:
@@ -51,7 +55,7 @@ def _notify(amux: Amux) -> Row:
                 os.kill(pid, signal.SIGKILL)
                 select.select([process], [], [], DEADLINE)
                 ended = time.perf_counter()
-            server.wait(lambda s, count=count: len(s.shown) > count)
+            server.wait(_shows_more_than(count))
             took.append(max(0.0, server.shown[count].received - ended))
             session.wait_state("failed")
             session.remove()

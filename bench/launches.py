@@ -94,7 +94,7 @@ class CalledUnit(Plain):
             ("ExecStart", ("a(sasb)", [(tmux[0], list(tmux), False)])),
             ("CollectMode", ("s", "inactive-or-failed")),
         ]
-        arguments = (f"{name}.service", "fail", properties, [])
+        arguments: tuple[object, ...] = (f"{name}.service", "fail", properties, [])
         call = new_method_call(SYSTEMD, "StartTransientUnit", "ssa(sv)a(sa(sv))", arguments)
         began = time.perf_counter()
         result = self._result_of(next(self._connection.outgoing_serial), call)

@@ -27,7 +27,8 @@ STATUS_OF_EACH = 'for place; do git -C "$place" status --porcelain=v2 --branch >
 def measure() -> list[Row]:
     # Each with its own workspaces: all that there are is listed.
     listed = [partial(_listed, files=files) for files in (FEWER_FILES, FILES)]
-    return [_alone(row) for row in (_added, *listed, _orphaned, _followed)]
+    rows: list[Callable[[Amux], Row]] = [_added, *listed, _orphaned, _followed]
+    return [_alone(row) for row in rows]
 
 
 def _alone(row: Callable[[Amux], Row]) -> Row:

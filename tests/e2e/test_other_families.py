@@ -96,7 +96,7 @@ class Distribution:
         return self.machine.outside(f"/usr/bin/{program}").exists()
 
     def brings_what_is_missing(self) -> None:
-        command = [REPOSITORY / "packaging/system-packages.sh", "run"]
+        command: list[str | Path] = [REPOSITORY / "packaging/system-packages.sh", "run"]
         assert "Installing" in self.machine.run(command, timeout=120).stdout
         assert all(self.has(program) for program in PROGRAMS)
         assert not self.has("weak")

@@ -3,7 +3,9 @@
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -109,9 +111,10 @@ def test_what_is_not_there_yet_is_refused(amux: Amux) -> None:
     section = README.partition("## Not yet")[2].partition("\n\n")[2].partition("\n\n")[0]
     assert "`image`" in section
     assert "`host`" in section
-    for option in ({"image": "debian"}, {"host": "container"}):
+    refused: list[dict[str, Any]] = [{"image": "debian"}, {"host": "container"}]
+    for options in refused:
         with pytest.raises(CallFailed, match=r"there is no (option 'image'|host but local)"):
-            amux.create(["true"], **option)
+            amux.create(["true"], **options)
     assert amux.sessions() == {}
 
 
@@ -162,7 +165,10 @@ class Person:
         until(lambda: self.amux.pid not in (0, former), timeout=60)
 
 
-DISTURBANCES = {"restart of amuxd": Person.amuxd_restarts, "kill -9 of amuxd": Person.amuxd_is_killed}
+DISTURBANCES: dict[str, Callable[[Person], None]] = {
+    "restart of amuxd": Person.amuxd_restarts,
+    "kill -9 of amuxd": Person.amuxd_is_killed,
+}
 
 
 def test_the_whole_path(amux: Amux) -> None:

@@ -85,7 +85,7 @@ def dig(points: Points) -> None:
             points.reach(f"open {path}")
         return open_by_path(path, mode, *arguments, **options)
 
-    io.open = open_to_write
+    io.open = open_to_write  # type: ignore[assignment]
 
     from amuxd import files
     from amuxd.bus.connection import Bus
@@ -115,7 +115,7 @@ def dig(points: Points) -> None:
         finally:
             points.reach("tmux is back")
 
-    Bus.call, tmux.run = answered, asked
+    Bus.call, tmux.run = answered, asked  # type: ignore[method-assign]
 
 
 def live() -> int:

@@ -232,6 +232,7 @@ class Booted:
 
     def _find_leader(self) -> psutil.Process | None:
         """Process 1 of the innermost namespace, once it is systemd."""
+        assert self._outer.stdout is not None
         # It says a word when its system has ended, which this one had no time for.
         if self._outer.poll() is not None or select.select([self._outer.stdout], [], [], 0)[0]:
             raise MachineError(f"the machine did not boot: {self.console()}")

@@ -80,7 +80,7 @@ class Subject:
         # What its history says that it has passed, when it was checked last.
         self.passed: set[Step] = set()
 
-    def create(self, **options: object) -> None:
+    def create(self, **options: Any) -> None:
         options = {**self._place, **options}
         own = [str(self.marks), str(self.orders)]
         if self.agent:
@@ -92,7 +92,7 @@ class Subject:
             self.session = self.amux.create(["sh", "-c", COMMAND, *own], **options)
 
     @property
-    def _place(self) -> dict[str, str]:
+    def _place(self) -> dict[str, Any]:
         return {"workspace": self.slot.id} if self.slot else {"cwd": "/"}
 
     def reboot(self) -> None:

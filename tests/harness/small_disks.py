@@ -63,7 +63,7 @@ class Disk:
     def _becomes_read_only(self) -> bool:
         """On top of itself: the files that are open already can be written still."""
         self.machine.run(["mount", "--bind", self.directory, self.directory])
-        remount = ["mount", "-o", "remount,bind,ro", self.directory]
+        remount = ["mount", "-o", "remount,bind,ro", str(self.directory)]
         if self.machine.run(remount, check=False).returncode == 0:
             return True
         # Somebody has just opened a file through it.

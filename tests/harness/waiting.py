@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
 
-def until(predicate: Callable[[], T], timeout: float = 60, interval: float = 0.01) -> T:
+# Called with nothing; but a lambda that binds a loop's variable by default is no Callable[[], T] to mypy.
+def until(
+    predicate: Callable[..., T | Literal[False, 0] | None], timeout: float = 60, interval: float = 0.01
+) -> T:
     """The first true result of the predicate; TimeoutError names the last one."""
     deadline = time.monotonic() + timeout
     while True:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ class Witnesses:
     def _said(self, *arguments: str) -> str:
         return self._run([self._amux, *arguments]).stdout
 
-    def _run(self, argv: list[str | Path], check: bool = True) -> Any:
+    def _run(self, argv: list[str | Path], check: bool = True) -> subprocess.CompletedProcess[str]:
         return self._machine.run(argv, env=self._environment, check=check)
 
 

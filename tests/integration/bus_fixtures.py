@@ -131,7 +131,7 @@ class Client:
         self._answers[member] = (signature, body)
 
     def send(self, message: Message) -> int:
-        serial = next(self._connection.outgoing_serial)
+        serial = int(next(self._connection.outgoing_serial))
         self._connection.send(message, serial=serial)
         return serial
 

@@ -192,7 +192,7 @@ class Stand:
             call = new_method_call(address, member, signature or None, body)
             reply = connection.send_and_get_reply(call, timeout=DEADLINE)
         assert reply.header.message_type is MessageType.method_return, reply.body
-        return reply.body
+        return tuple(reply.body)
 
     def sent(self) -> list[Any]:
         return list(json.loads(self.tell("Sent")[0]))

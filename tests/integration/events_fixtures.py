@@ -38,4 +38,4 @@ def environment_of(amux: Client, session: Session) -> dict[str, str]:
     process = psutil.Process(amux.machine.outside_pid(session.get("Pid")))
     # Until it has become the command, it has only what its terminal server has.
     until(lambda: "AMUX_TOKEN" in process.environ())
-    return process.environ()
+    return dict(process.environ())

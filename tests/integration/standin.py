@@ -158,14 +158,17 @@ class Standin:
             return ("a{sv}", ({"Version": version},)) if member == "GetAll" else ("v", (version,))
         if member == "Ping":
             return "", ()
+        answer: tuple[str, tuple[Any, ...]]
         if path == paths.MANAGER_PATH:
-            return getattr(self, "manager_" + member.lower())(*body)
+            answer = getattr(self, "manager_" + member.lower())(*body)
+            return answer
         key = path.rpartition("/")[2]
         if key not in self.sessions:
             raise Refusal("org.freedesktop.DBus.Error.UnknownObject", f"no object {path}")
         if interface == PROPERTIES:
             return "a{sv}", (self.variants(self.sessions[key]),)
-        return getattr(self, "session_" + member.lower())(self.sessions[key], *body)
+        answer = getattr(self, "session_" + member.lower())(self.sessions[key], *body)
+        return answer
 
     @staticmethod
     def variants(session: dict[str, Any], only: list[str] | None = None) -> dict[str, tuple[str, Any]]:
@@ -204,7 +207,7 @@ class Standin:
         log = self.file.parent / key / "runs" / "1" / "output.log"
         log.parent.mkdir(parents=True)
         log.write_bytes(b"")
-        session = dict.fromkeys(SIGNATURES, "") | {
+        session: dict[str, Any] = dict.fromkeys(SIGNATURES, "") | {
             name: 0 for name, code in SIGNATURES.items() if code in ("t", "u")
         }
         session |= dict.fromkeys(("CoreDumped", "OomKilled", "Parked", "Resumable"), False)

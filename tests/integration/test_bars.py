@@ -233,7 +233,7 @@ def _pid_of(amux: Amux, word: str) -> int:
 @pytest.mark.skipif(shutil.which("gdbus") is None, reason="gdbus is missing: package libglib2.0-bin")
 def test_a_shell_reacts_with_nothing_but_gdbus(amux: Amux) -> None:
     script = REPOSITORY / "packaging/examples/on-failure.sh"
-    command = [script, "echo", "said"]
+    command = [str(script), "echo", "said"]
     process = amux.machine.popen(command, stdout=subprocess.PIPE, start_new_session=True)
     follower = Follower(process)
     try:

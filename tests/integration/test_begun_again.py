@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_fixtures import Reboots, state_file, state_on_disk
@@ -28,7 +29,7 @@ def leave_created(amux: Amux, session: Session, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | ASKED | changes))
 
 
-def stopped(amux: Amux, **options: object) -> Session:
+def stopped(amux: Amux, **options: Any) -> Session:
     session = amux.create(["sleep", "infinity"], **options)
     session.stop()
     session.certificate()

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_fixtures import Reboots, state_file
@@ -37,7 +38,7 @@ def orders(tmp_path: Path) -> Path:
     return path
 
 
-def in_shell(amux: Amux, orders: Path, **options: object) -> Session:
+def in_shell(amux: Amux, orders: Path, **options: Any) -> Session:
     """Its command ends with the code that it is told."""
     line = f"echo ready; read code <{orders}; exit $code"
     return amux.create([line], shell=True, env={"SHELL": "/bin/bash"}, cwd="/", **options)

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ends_fixtures import exits, ready
@@ -140,7 +141,7 @@ def test_who_watches_hears_of_it_once_over_a_restart(amux: Amux) -> None:
         let_end(session)
         until(lambda: session.get("SessionAlive") == "dead")
         barrier.remove()
-        told = []
+        told: list[dict[str, Any]] = []
         while not told or told[-1]["event"] != "removed":
             told.append(json.loads(watching.stdout.readline()))
     finally:

@@ -60,7 +60,9 @@ def test_the_socket_outlives_a_restart_and_subscribers_are_told_that_it_ends(
     assert lines.next() is None
     with connect(amux) as again:
         subscribe(again)
-        assert again.next()["status"] == "running"
+        first = again.next()
+        assert first is not None
+        assert first["status"] == "running"
 
 
 def test_without_systemd_amuxd_makes_the_socket(embedded: Embedded) -> None:
@@ -69,7 +71,9 @@ def test_without_systemd_amuxd_makes_the_socket(embedded: Embedded) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with connect(embedded) as lines:
         subscribe(lines)
-        assert lines.next()["name"] == "one"
+        first = lines.next()
+        assert first is not None
+        assert first["name"] == "one"
 
 
 def test_a_leftover_of_an_amuxd_that_was_killed_is_no_obstacle(embedded: Embedded) -> None:

@@ -23,7 +23,7 @@ AT_MOST = 60.0
 @contextmanager
 def hung(amux: Amux, directory: Path, *error: str) -> Iterator[None]:
     """It does not answer, or with an error."""
-    program = [sys.executable, Path(hung_mount.__file__), directory, *error]
+    program = [sys.executable, hung_mount.__file__, str(directory), *error]
     server = amux.machine.popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert server.stdout.readline() == "mounted\n"

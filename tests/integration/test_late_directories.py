@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_fixtures import Agents, Reboots, state_on_disk
@@ -40,7 +41,7 @@ def test_who_comes_back_by_itself_waits_for_it(
     amux: Amux, late: Late, has_workspace: bool, in_order: bool, asked_meanwhile: bool
 ) -> None:
     amux.cli("ws", "add", "here", "--path", str(late.directory))
-    where = {"workspace": "here"} if has_workspace else {"cwd": str(late.directory)}
+    where: dict[str, Any] = {"workspace": "here"} if has_workspace else {"cwd": str(late.directory)}
     session = amux.create(["sleep", "1000"], resume="auto", **where)
     late.reboot_without(session, in_order=in_order)
     until(lambda: f"comes back by itself once {late.directory} is there" in session.get("Reason"))

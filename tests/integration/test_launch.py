@@ -50,7 +50,7 @@ def session(tmp_path: Path) -> Session:
 
 
 @pytest.fixture
-def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As many panes say nothing as there are files in it."""
     directory, programs = tmp_path / "silent", tmp_path / "bin"
     directory.mkdir()

@@ -185,7 +185,7 @@ class Group:
     def __init__(self, amux: Amux) -> None:
         self.run = amux.machine.run
         self._mount = amux.machine.temporary / "pids"
-        self._path: Path | None = None
+        self._path: Path
         self._is_mounted = False
 
     def take(self, session: Session, more: int) -> None:

@@ -33,9 +33,9 @@ def older(amux: Amux, tmp_path: Path) -> Iterator[Amux]:
     python = amux.machine.bindir / "python3"
     environment = amux.environment | {"PYTHONPATH": str(tmp_path)}
     daemon = amux.machine.popen([python, "-m", "amuxd"], env=environment, stderr=subprocess.DEVNULL)
-    name = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameHasOwner", "s")
+    has_owner = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameHasOwner", "s")
     try:
-        until(lambda: amux.bus.call(*name, "org.amux.Amux1"))
+        until(lambda: amux.bus.call(*has_owner, "org.amux.Amux1"))
         yield amux
     finally:
         daemon.terminate()

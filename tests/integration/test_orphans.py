@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from agent_fixtures import state_file, state_on_disk
 from harness.bus import Proxy
-from harness.client import Session
+from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
 from harness.repositories import git, repository
 from harness.waiting import until
@@ -43,7 +43,7 @@ def check_orphaned(session: Session, directory: Path) -> None:
     until(lambda: workspace(session.amux).get("Holders") == [])
 
 
-def workspace(amux: Amux) -> Proxy:
+def workspace(amux: Client) -> Proxy:
     return amux.bus.proxy("org.amux.Amux1", amux.manager.call("GetWorkspace", "s", "here"), WORKSPACE)
 
 

@@ -127,8 +127,9 @@ def test_a_stop_that_is_refused_names_a_way_to_end_the_processes(disk: tuple[Amu
         assert re.search(REFUSED, refused.stderr)
         way = re.search(r"its processes can be ended by: (systemctl .*)", refused.stderr)
         assert way
+        order = shlex.split(way[1])
     assert session.state == "running"
-    amux.machine.run(shlex.split(way[1]), env=amux.environment)
+    amux.machine.run(order, env=amux.environment)
     until(lambda: not amux.machine.pids_of("sleep"))
     # With who took down its output goes what was set apart for the log: the end may find room there.
     may_be_written = small.kind in {"full", "full ext4"}

@@ -90,7 +90,8 @@ def test_one_that_waits_is_put_away(amux: Amux, one: Path, verb: str) -> None:
         assert "archive, rm" in refused.stderr
         patient.call("Archive")
     else:
-        patient.call(verb, *(("a{sv}", {}) if verb == "Remove" else ()))
+        options: list[Any] = ["a{sv}", {}] if verb == "Remove" else []
+        patient.call(verb, *options)
     until(lambda: last.get("Reason") == FIRST)
     assert of_workspace(amux, "Queue") == [last.id]
     holder.stop()

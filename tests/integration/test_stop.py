@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from harness.bus import CallFailed
+from harness.bus import CallFailed, Signal
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
 from harness.terminal import Terminal
@@ -285,6 +285,10 @@ def test_stop_is_not_possible_of_what_does_not_run(amux: Amux) -> None:
         assert session.state == state
 
 
+def tells_of(path: str) -> Callable[[Signal], bool]:
+    return lambda event: event.member == "InterfacesAdded" and event.body[0] == path
+
+
 def test_who_stops_and_what_ends_by_itself_agree(amux: Amux) -> None:
     """Both at once: whoever is first, one end is told, and nothing is left."""
     for _ in range(10):
@@ -299,9 +303,7 @@ def test_who_stops_and_what_ends_by_itself_agree(amux: Amux) -> None:
             session.certificate()
             assert_nothing_is_left(amux, session)
             later = amux.create(["true"], start=False)
-            events.wait(
-                lambda event, path=later.path: event.member == "InterfacesAdded" and event.body[0] == path
-            )
+            events.wait(tells_of(later.path))
             assert len(events.named("SessionExited")) == 1
 
 

@@ -23,7 +23,7 @@ resume = ["sh", "-c", "umask; exec sleep infinity", "again", "{conversation}"]
 
 def run_with(amux: Client, umask: str, *words: str) -> Session:
     """As from a person's shell that has it."""
-    line = ["sh", "-c", f'umask {umask}; exec "$@"', "sh", amux.bindir / "amux", "run", "-q", *words]
+    line = ["sh", "-c", f'umask {umask}; exec "$@"', "sh", str(amux.bindir / "amux"), "run", "-q", *words]
     said = amux.machine.run(line, env=amux.environment).stdout
     return amux.session(said.strip())
 

@@ -25,7 +25,7 @@ def hung(embedded: Embedded) -> Iterator[Path]:
     """Who reads a file in it waits until the test is over."""
     directory = embedded.machine.temporary / "hung"
     directory.mkdir()
-    program = [sys.executable, Path(hung_mount.__file__), directory, hung_mount.TAKEN]
+    program = [sys.executable, hung_mount.__file__, str(directory), hung_mount.TAKEN]
     server = embedded.machine.popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert server.stdout.readline() == "mounted\n"

@@ -32,8 +32,7 @@ def test_a_guest_that_came_through_a_link_keeps_it(amux: Amux, one: Path, tmp_pa
 
 
 def test_what_runs_in_a_shell_that_stayed_open_keeps_it_unless_forced(amux: Amux, one: Path) -> None:
-    options = {"shell": True, "env": {"SHELL": "/bin/sh"}}
-    session = amux.create(["true"], name="done", workspace="one", **options)
+    session = amux.create(["true"], name="done", workspace="one", shell=True, env={"SHELL": "/bin/sh"})
     until(lambda: session.get("ShellOpen"))
     session.send("touch begun; sleep 1000")
     until((one / "begun").exists)

@@ -37,7 +37,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 
     def answer(connection: socket.socket) -> None:
         with connection:
-            subprocess.run(serve, stdin=connection, stdout=connection, check=False)
+            subprocess.run(serve, stdin=connection.fileno(), stdout=connection.fileno(), check=False)
 
     def listen() -> None:
         with suppress(OSError):

@@ -41,7 +41,7 @@ class Moment:
 
     present: "Moment | None" = None
 
-    def __init__(self, at: int, then: Callable[[], None], dies: Callable[[], None]) -> None:
+    def __init__(self, at: int, then: Callable[[], None], dies: Callable[[], object]) -> None:
         self._left = at
         self._then = then
         self._dies = dies
@@ -171,7 +171,7 @@ class Amuxd:
         )
 
     def copies(self, names: list[str]) -> None:
-        settings = Settings(stop_grace=5, workspaces=WorkspaceSettings(self._trees, copy=names))
+        settings = Settings(stop_grace=5, workspaces=WorkspaceSettings(self._trees, copy=tuple(names)))
         self._world.runs.configure(settings)
 
     @property

@@ -12,8 +12,9 @@ from harness.repositories import commit, git, repository
 
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
+from amuxd.git import git as real
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, hidden, worktrees
+from amuxd.workspaces import aside, hidden, standing, worktrees
 from amuxd.workspaces.worktrees import Removed, Wish
 
 ALLOW = ("-c", "protocol.file.allow=always")
@@ -53,7 +54,7 @@ def is_as_it_was(workspace: Workspace) -> bool:
     listed = git(workspace.repository, "worktree", "list", "--porcelain")
     whole = git(workspace.directory, "status", "--porcelain", "--ignore-submodules=none")
     below = git(workspace.directory, "submodule", "foreach", "-q", "git status --porcelain")
-    found = worktrees.worktrees(workspace.repository)
+    found = standing.worktrees(workspace.repository)
     is_known = workspace.directory in found and "locked" not in listed and "prunable" not in listed
     return is_known and not (whole or below) and inside(workspace) == ["fix"]
 
@@ -71,7 +72,6 @@ def at(monkeypatch: pytest.MonkeyPatch, moment: str, work: Callable[[], object])
 
         monkeypatch.setattr(aside, "moved", then)
     else:
-        real = aside.git
 
         def first(directory: object, *arguments: str, **options: Any) -> str:
             if arguments[:2] == ("worktree", "remove"):

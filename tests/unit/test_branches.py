@@ -13,6 +13,7 @@ from worktree_work import add
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
+from amuxd.git import git as real
 from amuxd.records import Workspace
 from amuxd.workspaces import branches, worktrees
 from amuxd.workspaces.ledger import Ledger
@@ -151,7 +152,6 @@ def test_two_branches_that_are_deleted_in_the_same_moment(
     second = add(repo, "b", "bbb222", base="a")
     for made in (first, second):
         git(repo, "worktree", "remove", made.directory)
-    real = branches.git
     held: list[str] = []
 
     def between(directory: object, *arguments: str, **options: dict[str, str]) -> str:
@@ -172,7 +172,6 @@ def test_a_commit_that_comes_while_its_branch_is_deleted(repo: Path, monkeypatch
     made = add(repo)
     git(repo, "worktree", "remove", made.directory)
     late = git(repo, "commit-tree", "-m", "late", "-p", "fix", "fix^{tree}")
-    real = branches.git
 
     def between(directory: object, *arguments: str, **options: dict[str, str]) -> str:
         if arguments[:2] == ("branch", "-D"):
@@ -206,7 +205,6 @@ def test_what_holds_a_deleted_branch_stays_where_git_cannot_tell_what_else_does(
 ) -> None:
     made = add(repo)
     tip = git(repo, "rev-parse", "fix")
-    real = branches.git
 
     def fail(directory: object, *arguments: str, **options: dict[str, str]) -> str:
         if arguments[0] == "rev-list":

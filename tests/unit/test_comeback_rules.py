@@ -119,11 +119,11 @@ def test_one_that_ends_before_has_not_lasted(tmp_path: Path, monkeypatch: pytest
 def refuse(world: World, times: int) -> None:
     change = world.store.change
 
-    def refused(*arguments: Any) -> None:
+    def refused(*arguments: Any, **options: Any) -> None:
         nonlocal times
         times -= 1
         if times >= 0:
             raise StoreError("it could not be changed: No space left on device")
-        change(*arguments)
+        change(*arguments, **options)
 
     world.store.change = refused  # type: ignore[method-assign]

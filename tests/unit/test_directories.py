@@ -84,7 +84,8 @@ def test_what_covered_it_goes_while_it_is_looked_at(
     here.mkdir()
     covering = identify(str(here))
     assert covering is not None
-    stat, mount_of, unmounted = os.stat, directories._mount_of, []
+    stat, mount_of = os.stat, directories._mount_of
+    unmounted: list[Any] = []
 
     def mount_as_covered(path: Path | str) -> int:
         found = stat(path)

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,8 @@ def test_what_was_done_while_the_loop_was_busy_wakes_it_once() -> None:
             told += 1
             return wake(*arguments)  # type: ignore[arg-type]
 
-        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
-        asking = [asyncio.ensure_future(run(int)) for _ in range(50)]
+        loop.call_soon_threadsafe = counted  # type: ignore[assignment]
+        asking: list[asyncio.Future[Any]] = [asyncio.ensure_future(run(int)) for _ in range(50)]
         asking.append(asyncio.ensure_future(run(is_done.set)))
         # Each asks in its first step, and the loop stands still until all is done.
         loop.call_soon(is_done.wait)
@@ -45,7 +46,8 @@ def test_what_was_done_while_the_loop_was_busy_wakes_it_once() -> None:
 
 def test_what_nobody_waits_for_any_more_is_not_begun_and_holds_up_nothing() -> None:
     async def story() -> None:
-        run, go_on, begun = Disk(threads=1).run, threading.Event(), []
+        run, go_on = Disk(threads=1).run, threading.Event()
+        begun: list[str] = []
         first = asyncio.ensure_future(run(go_on.wait, 60))
         second = asyncio.ensure_future(run(begun.append, "second"))
         third = asyncio.ensure_future(run(str, "third"))
@@ -110,6 +112,6 @@ def test_what_fails_as_a_whole_is_not_done() -> None:
         given_up = asyncio.ensure_future(together.done(0))
         await asyncio.sleep(0)
         given_up.cancel()
-        assert await asyncio.gather(together.done(1), together.done(2)) == [False, False]
+        assert list(await asyncio.gather(together.done(1), together.done(2))) == [False, False]
 
     asyncio.run(story())

@@ -17,7 +17,7 @@ from amuxd.config import Settings
 from amuxd.errors import Busy
 from amuxd.hosts import Alive, Ended, Finding, Gone, Home
 from amuxd.reconcile import reconcile
-from amuxd.records import LastWord, ResumePolicy, Session
+from amuxd.records import LastWord, ResumePolicy, RunState, Session
 from amuxd.registry import Entry
 from amuxd.retention import Retention
 from amuxd.states import End, Liveness, State
@@ -43,7 +43,7 @@ async def left(world: World, resume: ResumePolicy = ResumePolicy.MANUAL) -> Entr
 
 
 def finds(world: World, finding: Finding) -> None:
-    async def find(*_: object) -> Finding:
+    async def find(session: Session, state: RunState) -> Finding:
         return finding
 
     world.host.find = find  # type: ignore[method-assign]
@@ -234,7 +234,7 @@ def test_a_word_that_two_amuxds_could_not_write_down_is_kept(tmp_path: Path) -> 
         again = Home(home.command, home.server, os.dup(home.command_fd), os.dup(home.server_fd))
         word = word_of(world, entry)
 
-        async def find(session: Session, _: object) -> Finding:
+        async def find(session: Session, state: RunState) -> Finding:
             return Alive(again) if session.id == other.id else Gone()
 
         world.host.find = find  # type: ignore[method-assign]

@@ -20,8 +20,9 @@ from worktree_work import (
 )
 
 from amuxd.errors import WorkspaceDirty
+from amuxd.git import git as real
 from amuxd.records import Workspace
-from amuxd.workspaces import keeping, worktrees
+from amuxd.workspaces import keeping, standing, worktrees
 from amuxd.workspaces.worktrees import Removed
 
 
@@ -33,7 +34,7 @@ def refused(made: Workspace) -> str:
     """For it is not there, and also for what git has of it, which git keeps."""
     with pytest.raises(WorkspaceDirty) as caught:
         worktrees.remove(made, force=False)
-    assert made.directory in worktrees.worktrees(made.repository)
+    assert made.directory in standing.worktrees(made.repository)
     told = str(caught.value).removesuffix(out_of_sight(made))
     assert told != str(caught.value)
     return told.removeprefix("fix has ").removesuffix("; ")
@@ -216,7 +217,6 @@ def test_a_copy_that_lacks_something_is_not_taken_for_one(
 def test_a_ref_that_is_not_there_is_not_claimed(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = add(repo)
     tip = commit(made.directory, "one")
-    real = keeping.git
 
     def forget(directory: Any, *arguments: str, **options: Any) -> str:
         return "" if arguments[0] == "update-ref" else real(directory, *arguments, **options)

@@ -83,7 +83,7 @@ def test_one_that_is_no_more_has_nobody_who_looks_at_it(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         entry = await world.create(None, "true")
 
-        async def attached(_: str) -> int:
+        async def attached(session_id: str) -> int:
             entry.state = replace(entry.state, server=Process(2**22 + 1, 1))
             raise TmuxUnreachable("no server running")
 
@@ -101,7 +101,7 @@ def test_an_older_answer_does_not_overtake_a_newer_one(tmp_path: Path) -> None:
         entry = await kept(world)
         one_is_asked, answer_it = asyncio.Event(), asyncio.Event()
 
-        async def attached(_: str) -> int:
+        async def attached(session_id: str) -> int:
             if one_is_asked.is_set():
                 return 0
             one_is_asked.set()

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from amuxd.store import StoreError
 def test_it_is_not_taken_for_that_of_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "RETRY_PAUSE", 0.01)
     refused, reading, go_on, certified = (threading.Event() for _ in range(4))
-    certify = None
+    certify: Callable[[Certificate], None] | None = None
 
     def refuse_once(certificate: Certificate) -> None:
         if not refused.is_set():
@@ -141,7 +143,7 @@ def test_one_of_an_earlier_run_that_was_never_written_is_made_when_it_is_asked_f
         entry = await world.create(None, "sh", "-c", "echo line; exit 3")
         for run in (1, 2):
             await (world.runs.start(entry) if run == 1 else world.runs.restart(entry))
-            await world.until(lambda run=run: is_complete(world, entry.id, run))
+            await world.until(partial(is_complete, world, entry.id, run))
         left = Certificate(entry.id, 1, 2000, "exited with code 3", End(code=3))
         world.store.certify(left)
         told = await past.certificate(world.runs, entry, 1)

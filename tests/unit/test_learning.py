@@ -33,7 +33,7 @@ class Slow:
         self.go_on = threading.Event()
         self._answer = answer
 
-    def __call__(self, *_question: object) -> str:
+    def __call__(self, *_: object, **__: object) -> str:
         self.asked.set()
         assert self.go_on.wait(30)
         return self._answer

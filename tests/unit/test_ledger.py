@@ -1,6 +1,7 @@
 """The workspaces on disk, and what stands in the way of a slot."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,11 +103,12 @@ def test_what_cannot_be_read_is_told_and_left(ledger: Ledger, tmp_path: Path) ->
     assert isinstance(second, UnreadableWorkspace)
     assert "schema 99" in first.why
     assert "is that of x" in second.why
-    for work in (
+    works: list[Callable[[], object]] = [
         lambda: taken(ledger, "aaa"),
         lambda: ledger.tidy("abc123"),
         lambda: ledger.would_be_busy("abc123"),
-    ):
+    ]
+    for work in works:
         with pytest.raises(StoreError, match="schema 99"):
             work()
     assert (tmp_path / "workspaces/abc123.json").read_text() == '{"schema":99}'
@@ -160,13 +162,14 @@ def test_a_disk_that_refuses_changes_nothing(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
+    works: list[Callable[[], object]] = [
+        lambda: taken(ledger, "aaa"),
+        lambda: ledger.define(SHELF),
+        lambda: ledger.allow("/code", "x"),
+    ]
     with monkeypatch.context() as patch:
         patch.setattr(files, "write", refuse)
-        for work in (
-            lambda: taken(ledger, "aaa"),
-            lambda: ledger.define(SHELF),
-            lambda: ledger.allow("/code", "x"),
-        ):
+        for work in works:
             with pytest.raises(StoreError, match="No space left"):
                 work()
     assert (tmp_path / "workspaces/abc123.json").read_text() == before

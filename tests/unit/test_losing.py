@@ -25,7 +25,7 @@ from worktree_work import (
 )
 
 from amuxd.errors import WorkspaceDirty
-from amuxd.workspaces import worktrees
+from amuxd.workspaces import standing, worktrees
 from amuxd.workspaces.worktrees import Removed
 
 
@@ -43,9 +43,9 @@ def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
     assert refusal(made) == told
     assert refusal(made, with_ignored=True) == "1 untracked file (new)"
     (directory / "new").unlink()
-    told = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (build)"]
-    assert worktrees.would_lose(made, force=False, with_ignored=True) == told
-    assert worktrees.remove(made, force=False, with_ignored=True) == Removed(told, [])
+    lost = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (build)"]
+    assert worktrees.would_lose(made, force=False, with_ignored=True) == lost
+    assert worktrees.remove(made, force=False, with_ignored=True) == Removed(lost, [])
 
 
 def test_a_directory_that_is_ignored_as_a_whole_is_no_rubbish(repo: Path) -> None:
@@ -280,7 +280,7 @@ def test_one_that_is_out_of_reach_is_not_taken_for_gone(repo: Path, monkeypatch:
     with pytest.raises(WorkspaceDirty, match="is out of reach"):
         worktrees.remove(made, force=False)
     monkeypatch.undo()
-    assert made.directory in worktrees.worktrees(str(repo))
+    assert made.directory in standing.worktrees(str(repo))
 
 
 def test_after_a_crash_what_nobody_worked_in_is_undone(repo: Path) -> None:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from worktree_work import (
 
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
+from amuxd.records import Workspace
 from amuxd.workspaces import hidden, worktrees
 from amuxd.workspaces.worktrees import Removed
 
@@ -58,7 +60,7 @@ def test_a_directory_that_cannot_be_looked_into(repo: Path, monkeypatch: pytest.
         onerror(closed)
         return []
 
-    monkeypatch.setattr(hidden.os, "walk", walk)
+    monkeypatch.setattr(os, "walk", walk)
     with pytest.raises(WorkspaceDirty, match="/closed cannot be looked into: Permission denied"):
         worktrees.remove(made, force=False)
     with pytest.raises(GitFailed):
@@ -72,7 +74,7 @@ def published(repo: Path) -> None:
     git(repo, "fetch", "-q", "origin")
 
 
-def clone_of(repo: Path) -> tuple[worktrees.Workspace, Path]:
+def clone_of(repo: Path) -> tuple[Workspace, Path]:
     exclude(repo, "/cache")
     made = add(repo)
     clone = Path(made.directory) / "cache/clone"

@@ -20,6 +20,7 @@ from worktree_work import (
     with_submodule,
 )
 
+from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, worktrees
 
@@ -136,7 +137,7 @@ def test_a_worktree_of_its_submodule(repo: Path, force: bool, is_moved: bool) ->
     told = f"a worktree of a submodule in it, {elsewhere}"
     if is_moved:
         Path(made.directory).rename(repo.parent / "moved")
-        with pytest.raises(worktrees.WorkspaceDirty, match=told):
+        with pytest.raises(WorkspaceDirty, match=told):
             worktrees.remove(made, force=force)
     else:
         assert told in refusal(made, force=force)

@@ -22,10 +22,10 @@ def test_it_can_be_stopped_from_the_moment_at_which_the_end_is_told(
         torn_down: list[str] = []
         moved = world.changes.moved
 
-        def stop_at_once(subject: Entry, transition: Transition) -> None:
+        def stop_at_once(entry: Entry, transition: Transition) -> None:
             if transition.target is State.COMPLETED:
                 stopping.append(asyncio.ensure_future(world.runs.stop(entry, 5)))
-            moved(subject, transition)
+            moved(entry, transition)
 
         async def tear_down(session_id: str, **_: Any) -> None:
             torn_down.append(session_id)

@@ -16,7 +16,7 @@ from worktree_work import (
 
 from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, worktrees
+from amuxd.workspaces import aside, standing, worktrees
 from amuxd.workspaces.worktrees import Removed
 
 
@@ -65,7 +65,7 @@ def test_by_force_it_is_said_what_goes_and_commits_are_kept(repo: Path) -> None:
     assert is_reachable(repo, tip)
     assert (moved / "new").read_text() == "work"
     assert branches(repo) == {"main"}
-    assert len(worktrees.worktrees(str(repo))) == 1
+    assert len(standing.worktrees(str(repo))) == 1
 
 
 @pytest.mark.parametrize("way", ["remove", "prune", "repair"])
@@ -137,7 +137,7 @@ def test_what_a_crash_left_to_be_deleted_is_no_secret_to_git(repo: Path) -> None
     Path(made.directory).rename(aside._doomed(made))
     aside.recover(made)
     assert list(Path(made.directory).parent.iterdir()) == []
-    assert made.directory not in worktrees.worktrees(str(repo))
+    assert made.directory not in standing.worktrees(str(repo))
     assert worktrees.remove(made, force=False) == Removed([], [])
 
 
@@ -150,7 +150,7 @@ def test_what_a_crash_left_to_be_deleted_is_not_kept_for_its_repository(repo: Pa
     hidden.rename(repo)
     assert refused(made) == out_of_sight(made)
     worktrees.remove(made, force=True)
-    assert made.directory not in worktrees.worktrees(str(repo))
+    assert made.directory not in standing.worktrees(str(repo))
 
 
 def test_what_was_made_anew_in_place_of_what_a_crash_left_to_be_deleted_stays(repo: Path) -> None:

@@ -179,7 +179,7 @@ def test_what_was_left_half_parked_is_ended_once_it_can_be(tmp_path: Path, obsta
             return Alive(home) if home else Gone()
 
         world.host.find = find  # type: ignore[method-assign]
-        world.host.has_terminal = lambda _id: True  # type: ignore[method-assign]
+        world.host.has_terminal = lambda session_id: True  # type: ignore[method-assign]
         if obstacle == "deaf":
             world.host.failing["ask_to_end"] = OSError("no")
         await reconcile(world.runs)
@@ -192,6 +192,7 @@ def test_what_was_left_half_parked_is_ended_once_it_can_be(tmp_path: Path, obsta
             assert entry.session_alive == "alive"
             return
         await world.until(lambda: entry.state.parked_end)
+        assert entry.state.parked_end is not None
         assert entry.state.parked_end.signal == "SIGTERM"
         async with entry.operation:
             assert (entry.parked, entry.home, entry.looked_in_vain) == (True, None, False)
@@ -215,7 +216,7 @@ def test_one_that_is_refused_to_come_back_stays_parked(tmp_path: Path) -> None:
 def test_an_idle_one_is_looked_at_again_later(tmp_path: Path, obstacle: str) -> None:
     async def story(world: World) -> None:
         attached = world.host.attached
-        obstacles = []
+        obstacles: list[Path] = []
 
         async def no_longer_written(session_id: str) -> int:
             if not obstacles:
@@ -267,9 +268,9 @@ def test_an_idle_one_that_does_not_end_goes_on(tmp_path: Path, left: bool) -> No
         asked: list[int] = []
         ask_to_end = world.host.ask_to_end
 
-        async def noted(*arguments: Any) -> None:
+        async def noted(*arguments: Any, **options: Any) -> None:
             asked.append(now())
-            await ask_to_end(*arguments)
+            await ask_to_end(*arguments, **options)
 
         world.host.ask_to_end = noted  # type: ignore[method-assign]
         if left:
@@ -281,7 +282,7 @@ def test_an_idle_one_that_does_not_end_goes_on(tmp_path: Path, left: bool) -> No
                 return Alive(home) if home else Gone()
 
             world.host.find = find  # type: ignore[method-assign]
-            world.host.has_terminal = lambda _id: True  # type: ignore[method-assign]
+            world.host.has_terminal = lambda session_id: True  # type: ignore[method-assign]
         entry.agent = Agent("deaf", DEAF, resume=DEAF, park_after=SOON_IDLE)
         await reconcile(world.runs) if left else world.supervisor.changed(entry)
         await world.until(lambda: len(asked) == 3)
@@ -331,7 +332,7 @@ def test_what_stays_leaves_its_terminal_whatever_fails(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         entry = await world.start(STAYING)
 
-        async def fail(_: Entry) -> None:
+        async def fail(entry: Entry) -> None:
             raise RuntimeError("can't start new thread")
 
         world.runs.homes.drain = fail  # type: ignore[method-assign]

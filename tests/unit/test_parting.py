@@ -13,7 +13,7 @@ from standin_host import World, in_world
 from amuxd.hosts import Alive, Finding, Home, Unknown
 from amuxd.parting import Parting
 from amuxd.reconcile import reconcile, sweep
-from amuxd.records import LastWord
+from amuxd.records import LastWord, RunState, Session
 from amuxd.registry import Entry
 from amuxd.states import Liveness, State
 
@@ -33,12 +33,12 @@ async def left_running(world: World) -> tuple[Entry, Home]:
     return entry, alive
 
 
-async def cannot_look(*_: object) -> Finding:
+async def cannot_look(session: Session, state: RunState) -> Finding:
     return Unknown("it does not answer")
 
 
 async def found_by_sweep(world: World, home: Home) -> None:
-    async def found(*_: object) -> Finding:
+    async def found(session: Session, state: RunState) -> Finding:
         return Alive(home)
 
     world.host.find = found  # type: ignore[method-assign]
@@ -50,7 +50,7 @@ def test_a_word_is_over_once_the_sweep_found_its_session_alive(tmp_path: Path) -
         entry, home = await left_running(world)
         world.host.find = cannot_look  # type: ignore[method-assign]
         await reconcile(world.runs)
-        assert entry.session_alive is Liveness.UNKNOWN
+        assert entry.session_alive == "unknown"
         assert [word.session_id for word in world.store.last_words.read()] == [entry.id]
         await found_by_sweep(world, home)
         assert entry.session_alive is Liveness.ALIVE

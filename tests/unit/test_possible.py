@@ -99,7 +99,7 @@ async def suspended(world: World) -> Entry:
 
 
 async def looked_at_in_vain(world: World) -> Entry:
-    async def cannot_look(*_: object) -> NoReturn:
+    async def cannot_look(*_: object, **__: object) -> NoReturn:
         raise OSError(errno.EMFILE, "Too many open files")
 
     entry = await suspended(world)

@@ -137,7 +137,8 @@ def test_the_loader_of_what_the_kernel_runs_itself_is_looked_for(tmp_path: Path,
 
 
 def test_its_beginning_is_open_for_the_kernels_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, seen = subprocess.run, []
+    run = subprocess.run
+    seen: list[bool] = []
 
     def look(*words: Any, pass_fds: list[int], **how: Any) -> Any:
         seen.extend(map(os.get_inheritable, pass_fds))

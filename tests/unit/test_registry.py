@@ -1,11 +1,11 @@
 """A word that finds a session, or a workspace, never means one that was not meant."""
 
 import asyncio
+import secrets
 from pathlib import Path
 
 import pytest
 
-from amuxd import registry as registry_module
 from amuxd.errors import Ambiguous, Internal, InvalidTransition, NameTaken, NoSuchSession, NoSuchWorkspace
 from amuxd.records import RunState, Session, Workspace
 from amuxd.registry import Entry, Registry, UnreadableSession
@@ -100,5 +100,5 @@ def test_no_id_is_the_name_of_another(tmp_path: Path, monkeypatch: pytest.Monkey
     registry, workspaces = of(abc123="aaaaaa"), workspaces_of(tmp_path, abc123="aaaaaa")
     for make in (registry.new_id, workspaces.new_id):
         drawn = iter("aaaaaabaaaaa")
-        monkeypatch.setattr(registry_module.secrets, "choice", lambda _, drawn=drawn: next(drawn))
+        monkeypatch.setattr(secrets, "choice", lambda _, drawn=drawn: next(drawn))
         assert make() == "baaaaa"

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from standin_host import World, in_world
@@ -91,7 +91,7 @@ class Turns(asyncio.Lock):
 
 @pytest.mark.parametrize("change", [explained, amended, moved, attended, certified, removed])
 def test_a_change_that_waits_for_the_removal_finds_nothing_to_change(
-    tmp_path: Path, change: Callable[[World, Entry], Awaitable[None]]
+    tmp_path: Path, change: Callable[[World, Entry], Coroutine[Any, Any, None]]
 ) -> None:
     async def story(world: World) -> None:
         entry = await world.create(None, "true")
@@ -108,7 +108,7 @@ def test_a_change_that_waits_for_the_removal_finds_nothing_to_change(
         entry.writing = turns = Turns()
         removing = asyncio.create_task(world.runs.remove(entry, force=False))
         assert await asyncio.to_thread(begun.wait, 10)
-        late = asyncio.create_task(change(world, entry))  # type: ignore[arg-type]
+        late = asyncio.create_task(change(world, entry))
         await world.until(lambda: turns.come == 2)
         go_on.set()
         async with asyncio.timeout(20):
@@ -125,10 +125,10 @@ def test_a_removal_waits_for_the_change_that_is_under_way(tmp_path: Path) -> Non
         begun, go_on = threading.Event(), threading.Event()
         change = world.store.change
 
-        def slowly(*arguments: object) -> None:
+        def slowly(*arguments: Any, **options: Any) -> None:
             begun.set()
             assert go_on.wait(30)
-            change(*arguments)  # type: ignore[arg-type]
+            change(*arguments, **options)
 
         world.store.change = slowly  # type: ignore[method-assign]
         entry.writing = turns = Turns()

@@ -21,7 +21,7 @@ from worktree_work import (
 from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
 from amuxd.workspaces import branches as branches_of
-from amuxd.workspaces import worktrees
+from amuxd.workspaces import standing, worktrees
 from amuxd.workspaces.worktrees import Removed
 
 
@@ -148,7 +148,7 @@ def test_one_that_is_gone_already_is_cleaned_up(repo: Path) -> None:
         worktrees.remove(made, force=False)
     worktrees.remove(made, force=True)
     assert is_reachable(repo, tip)
-    assert len(worktrees.worktrees(str(repo))) == 1
+    assert len(standing.worktrees(str(repo))) == 1
     assert worktrees.remove(made, force=False) == worktrees.Removed([], [])
 
 
@@ -205,7 +205,7 @@ def test_one_that_a_link_has_taken_the_place_of(repo: Path, is_broken: bool) -> 
     if is_broken:
         (repo.parent / "moved").rename(elsewhere)
     assert git(elsewhere, "status", "--porcelain") == "?? new"
-    assert made.directory in worktrees.worktrees(str(repo))
+    assert made.directory in standing.worktrees(str(repo))
 
 
 def test_a_link_that_takes_its_place_after_the_look(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

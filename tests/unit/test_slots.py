@@ -1,5 +1,6 @@
 """Who holds a workspace and who is next, decided over all that sessions can do."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -24,11 +25,11 @@ def a_place(session_id: str = "s", run: int = 1) -> Place:
 
 
 def facts(
-    states: dict[str, RunState | None] | RunState | None,
+    states: Mapping[str, RunState | None] | RunState | None,
     command_exists: bool = False,
     is_taking: bool = False,
 ) -> Facts:
-    known = states if isinstance(states, dict) else {"s": states}
+    known = states if isinstance(states, Mapping) else {"s": states}
     return Facts(known.get, lambda _: command_exists, "now", lambda _: is_taking)
 
 

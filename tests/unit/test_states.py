@@ -1,6 +1,7 @@
 """The state machine against its table, for every sequence of facts."""
 
 import itertools
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -66,9 +67,13 @@ facts = st.one_of(
 )
 
 
+def is_of(kind: type) -> Callable[[object], bool]:
+    return lambda fact: isinstance(fact, kind)
+
+
 def test_every_fact_is_generated() -> None:
     for kind in get_args(states.Fact):
-        find(facts, lambda fact, kind=kind: isinstance(fact, kind))
+        find(facts, is_of(kind))
     find(facts, lambda fact: isinstance(fact, states.RestartRequested) and fact.by_itself)
     find(facts, lambda fact: isinstance(fact, states.CommandEnded) and bool(fact.end.not_started))
 

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import fcntl
 import multiprocessing
 import multiprocessing.synchronize as synchronize
 import os
@@ -100,13 +101,13 @@ def test_a_lock_makes_no_directory(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_taken_away_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = files.fcntl.flock
+    lock = fcntl.flock
 
     def take_away_first(fd: int, how: int) -> None:
-        monkeypatch.setattr(files.fcntl, "flock", lock)
+        monkeypatch.setattr(fcntl, "flock", lock)
         (tmp_path / ".lock").unlink()
         lock(fd, how)
 
-    monkeypatch.setattr(files.fcntl, "flock", take_away_first)
+    monkeypatch.setattr(fcntl, "flock", take_away_first)
     with files.locked(tmp_path):
         assert files.lock_at_once(tmp_path) is None

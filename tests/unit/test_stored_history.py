@@ -97,8 +97,8 @@ def test_a_history_that_is_on_disk_is_not_synced_again(store: Store, monkeypatch
     for pid in (1, 2):
         states.append(replace(states[-1], updated_by=pid))
         store.change(states[-2], states[-1], None)
-    state, history = ["state.json.new", "abc123"], ["history.jsonl"]
-    assert synced == [*state, *history, *state, *history, *state, *state]
+    record, history = ["state.json.new", "abc123"], ["history.jsonl"]
+    assert synced == [*record, *history, *record, *history, *record, *record]
 
 
 def three_changes(store: Store) -> list[RunState]:

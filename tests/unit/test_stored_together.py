@@ -52,7 +52,7 @@ def nothing_is_left_over(store: Store) -> bool:
     descriptors = [Path(f"/proc/self/fd/{entry}") for entry in os.listdir("/proc/self/fd")]  # noqa: PTH208
     opened = [str(fd.readlink()) for fd in descriptors if fd.is_symlink()]
     return not (
-        list(store.sessions.glob("*/*.new")) or [at for at in opened if at.startswith(str(store.sessions))]
+        list(store.sessions.glob("*/*.new")) or any(at.startswith(str(store.sessions)) for at in opened)
     )
 
 

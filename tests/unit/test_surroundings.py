@@ -75,7 +75,8 @@ def test_one_whose_files_do_not_answer_stays_parked_and_is_not_lost(
 def test_of_what_cannot_be_looked_for_it_is_not_known_whether_anything_was_said(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         entry = await world.start(KEEPER)
-        assert entry.state.said is False
+        said = entry.state.said
+        assert said is False
         world.host.failing["environment"] = LaunchRefused("systemd does not tell")
         assert await world.runs.homes.learn_conversation(entry, "another", 1)
         assert entry.state.said is None
@@ -112,8 +113,9 @@ def test_a_systemd_that_does_not_answer_does_not_keep_amuxd_from_suspending(
     async def story(world: World) -> None:
         entry = await world.start(KEEPER)
 
-        async def never(_session: Session) -> dict[str, str]:
-            return await asyncio.get_running_loop().create_future()
+        async def never(session: Session) -> dict[str, str]:
+            answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+            return await answer
 
         world.host.environment = never  # type: ignore[method-assign]
         async with asyncio.timeout(20):

@@ -39,11 +39,11 @@ class SlowDisk:
         self._loop, self._change = asyncio.get_running_loop(), store.change
         store.change = self._slowly  # type: ignore[method-assign]
 
-    def _slowly(self, old: RunState, new: RunState, line: HistoryEntry | None) -> None:
+    def _slowly(self, expected: RunState, new: RunState, entry: HistoryEntry | None) -> None:
         if new.state is State.RUNNING:
             self._loop.call_soon_threadsafe(self.asked.set)
             self.go_on.wait(60)
-        self._change(old, new, line)
+        self._change(expected, new, entry)
 
 
 def on_disk(world: World, entry: Entry) -> RunState:

@@ -17,7 +17,7 @@ from worktree_work import (
 
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
-from amuxd.workspaces import worktrees
+from amuxd.workspaces import standing, worktrees
 from amuxd.workspaces.worktrees import Wish
 
 
@@ -34,7 +34,7 @@ def test_a_copy_that_fails_leaves_nothing_half_made(repo: Path) -> None:
     with pytest.raises(InvalidArgument, match="fix could not be made"):
         add(repo, copy=["taken"], base="other")
     assert branches(repo) == {"main", "other"}
-    assert len(worktrees.worktrees(str(repo))) == 1
+    assert len(standing.worktrees(str(repo))) == 1
 
 
 def test_a_checkout_that_takes_too_long_leaves_nothing_half_made(

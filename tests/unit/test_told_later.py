@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from standin_host import World, in_world
@@ -18,7 +18,7 @@ from amuxd.hosts.launcher import hold
 from amuxd.possible import possible
 from amuxd.reconcile import sweep
 from amuxd.registry import Entry
-from amuxd.states import Liveness, State
+from amuxd.states import End, Liveness, State
 from amuxd.store import StoreError
 from amuxd.workspaces.orphans import orphan
 
@@ -37,7 +37,7 @@ def _try_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def full(world: World) -> Iterator[None]:
     change = world.store.change
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise StoreError("it could not be changed: No space left")
 
     world.store.change = refuse  # type: ignore[method-assign]
@@ -55,10 +55,10 @@ class SlowGrace:
         self._ask = world.host.ask_to_end
         world.host.ask_to_end = self._slowly  # type: ignore[method-assign]
 
-    async def _slowly(self, *arguments: Any) -> None:
+    async def _slowly(self, *arguments: Any, **options: Any) -> None:
         self.asked.set()
         await self.go_on.wait()
-        await self._ask(*arguments)
+        await self._ask(*arguments, **options)
 
 
 async def answers(*asked: Awaitable[None]) -> list[BaseException | None]:
@@ -141,7 +141,7 @@ def test_one_that_could_not_start(tmp_path: Path) -> None:
         entry = await world.create(SLEEPER)
         launching, go_on = asyncio.Event(), asyncio.Event()
 
-        async def refused(*_: object) -> Any:
+        async def refused(*_: object, **__: object) -> NoReturn:
             launching.set()
             await go_on.wait()
             raise LaunchRefused("no")
@@ -215,10 +215,10 @@ def test_one_that_is_wanted_back_before_it_is_told_that_it_stays(tmp_path: Path)
         draining, go_on = asyncio.Event(), asyncio.Event()
         drain = world.runs.homes.drain
 
-        async def slow(drained: Entry) -> None:
+        async def slow(entry: Entry) -> None:
             draining.set()
             await go_on.wait()
-            await drain(drained)
+            await drain(entry)
 
         world.runs.homes.drain = slow  # type: ignore[method-assign]
         with full(world):
@@ -247,12 +247,12 @@ def test_what_cannot_be_told_for_another_reason(tmp_path: Path) -> None:
         entry = await world.start(SLEEPER)
         end_of, may_answer = world.host.end_of, asyncio.Event()
 
-        async def asked(*arguments: Any) -> Any:
+        async def asked(*arguments: Any, **options: Any) -> End:
             if not may_answer.is_set():
                 raise OSError("Too many open files")
-            return await end_of(*arguments)
+            return await end_of(*arguments, **options)
 
-        async def ended_and_failed(*_: object) -> None:
+        async def ended_and_failed(*_: object, **__: object) -> None:
             world.host.end()
             await entry.ended.wait()
             raise OSError("no")

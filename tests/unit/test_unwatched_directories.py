@@ -50,7 +50,7 @@ class Told:
     def _wake(self, *_: object) -> None:
         self._something.set()
 
-    appeared = disappeared = moved = changed = attention_changed = _wake
+    appeared = disappeared = moved = exited = changed = attention_changed = _wake
     workspace_appeared = workspace_disappeared = workspace_changed = presence_changed = _wake
 
 

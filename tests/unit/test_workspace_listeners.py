@@ -23,8 +23,8 @@ from amuxd.workspaces import making
 from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import queue as queue_module
 from amuxd.workspaces import registry as registry_module
-from amuxd.workspaces.directories import Directories, Identity, Presence
-from amuxd.workspaces.ledger import Ledger
+from amuxd.workspaces.directories import Directories, Identity, Presence, look_in_time
+from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
 from amuxd.workspaces.making import Maker
 from amuxd.workspaces.orphans import Orphans, orphan
 from amuxd.workspaces.queue import Queue
@@ -74,9 +74,9 @@ class Woken:
     def __init__(self) -> None:
         self.changed = asyncio.Event()
 
-    def workspace_appeared(self, workspace: Workspace) -> None: ...
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
 
-    def workspace_disappeared(self, workspace: Workspace) -> None: ...
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
 
     def workspace_changed(self, workspace: Workspace) -> None: ...
 
@@ -158,7 +158,7 @@ def test_one_that_is_moved_aside_to_be_removed_and_put_back_is_not_missed(
         orphans.begin()
         await asyncio.gather(*rig.supervisor._tasks)
         asked, looked = asyncio.Event(), []
-        until_open, look = rig.workspaces.until_open, registry_module.look_in_time
+        until_open, look = rig.workspaces.until_open, look_in_time
 
         async def waiting(workspace_id: str) -> None:
             asked.set()
@@ -177,7 +177,7 @@ def test_one_that_is_moved_aside_to_be_removed_and_put_back_is_not_missed(
             assert looked == []
             (tmp_path / "aside").rename(shelf)
         await asyncio.gather(*rig.supervisor._tasks)
-        assert entry.state.state is State.CREATED
+        assert entry.state.state == "created"
         assert rig.workspaces.presence == {"shelf1": Presence.PRESENT}
         assert not orphans._look_again
         shelf.rename(tmp_path / "moved")
