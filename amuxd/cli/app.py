@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from amuxd import __version__
-from amuxd.cli import failures, interrupts
+from amuxd.cli import closed_streams, failures, interrupts
 
 COMMANDS = {
     "run": ("running", "Start a command in a session of its own."),
@@ -166,16 +166,11 @@ def _after_output(problem: Exception) -> int:
     except BrokenPipeError:
         return _quietly()
     except OSError:
-        # It is this that the problem tells of; leave nothing for the interpreter to fail on again.
-        _discard_output()
+        # It is this that the problem tells of.
+        closed_streams.discard_output()
     return failures.tell(problem)
 
 
 def _quietly() -> int:
-    _discard_output()
+    closed_streams.discard_output()
     return failures.BROKEN_PIPE
-
-
-def _discard_output() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Standard streams that the caller closed."""
+"""Standard streams that the caller closed, or that take nothing any more."""
 
 import os
 import sys
@@ -15,6 +15,11 @@ def stand_in() -> None:
         sys.stdout = open(_held(1, os.O_RDONLY), "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(_held(2, os.O_WRONLY), "w", closefd=False)  # noqa: SIM115
+
+
+def discard_output() -> None:
+    """Also what was printed and could not be written: nothing is left to fail on again."""
+    _held(sys.stdout.fileno(), os.O_WRONLY)
 
 
 def _held(descriptor: int, flags: int) -> int:

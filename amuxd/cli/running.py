@@ -1,5 +1,6 @@
 """amux run"""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import failures, render, sessions
+from amuxd.cli import closed_streams, failures, render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.environment import environment, umask
 from amuxd.cli.failures import Failure, Interrupted, RemoteError, Unanswered, WrongUsage
@@ -110,11 +111,20 @@ def run(command: tuple[str, ...], attach: bool, wait: bool, quiet: bool, **given
 
 
 def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: bool, quiet: bool) -> int:
-    started = not _could_not_start(session)
-    if started or quiet:
-        _introduce(session, quiet, hint=not attach and not wait)
-    if not started:
+    if _could_not_start(session):
+        if quiet:
+            # Where that cannot be printed, that it did not start is told all the same.
+            with contextlib.suppress(OSError):
+                print(session["Id"])
         raise Failure(f"{sessions.label(session)}: {session['Reason'] or 'could not start'}")
+    try:
+        _introduce(session, quiet, hint=not attach and not wait)
+    except Failure as unsaid:
+        if not wait:
+            raise
+        # What was asked for is the exit code.
+        failures.tell(unsaid)
+        closed_streams.discard_output()
     if attach:
         from amuxd.cli.attaching import attach_to
 
@@ -129,7 +139,6 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
 
 
 def _wait_for_its_turn(client: Client, path: str, session: Properties) -> None:
-    sys.stdout.flush()
     session.update(client.properties(path))
     while session["State"] in ("created", "starting"):
         client.wait_for_change(_SETTLE, _LATEST)
@@ -184,15 +193,19 @@ def _directory(given: Path | None) -> Path:
 
 
 def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
-    if quiet:
-        print(session["Id"])
-        return
+    became = f"started {sessions.label(session)}"
     if session["State"] == "created":
-        print(harmless(f"created {sessions.label(session)}: {session['Reason']}"))
-        return
-    print(harmless(f"started {sessions.label(session)}"))
-    if hint and render.is_terminal() and session["State"] == "running":
-        print(render.coloured(f"see it with: amux attach {session['Id']}", "2"))
+        became = f"created {sessions.label(session)}: {session['Reason']}"
+    try:
+        print(session["Id"] if quiet else harmless(became))
+        if hint and not quiet and render.is_terminal() and session["State"] == "running":
+            print(render.coloured(f"see it with: amux attach {session['Id']}", "2"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        why = failures.explain(problem).sentence
+        raise Failure(f"{became}, and that cannot be printed: {why}") from None
 
 
 def _warn_of_limits(session: Properties) -> None:

@@ -122,6 +122,28 @@ def test_run_wait_gives_the_signal_and_ctrl_c_leaves_it_running(stand: Stand) ->
     assert "running" in stand.amux("ls")[1]
 
 
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [(">&-", "standard output is closed"), (">/dev/full", "No space left on device")],
+)
+def test_what_was_started_is_told_also_where_it_cannot_be_printed(
+    stand: Stand, output: str, why: str
+) -> None:
+    def amux(*arguments: str) -> tuple[int, str]:
+        command = ["sh", "-c", f'"$@" {output}', "sh", *AMUX, *arguments]
+        told = subprocess.run(command, env=stand.environment, capture_output=True, text=True, check=False)
+        return told.returncode, told.stderr
+
+    unsaid = "amux: started {} ({}), and that cannot be printed: " + why + "\n"
+    assert amux("run", "make") == (1, unsaid.format("make", "s001"))
+    assert amux("run", "-q", "-n", "quiet", "make") == (1, unsaid.format("quiet", "s002"))
+    for code in (0, 7):
+        name = f"ends with {code}"
+        told = amux("run", "--wait", "-n", name, "exit", str(code))
+        assert told == (code, unsaid.format(name, f"s{3 + (code == 7):03}"))
+    assert amux("run", "-q", "nope") == (1, "amux: nope (s005): no such program: nope\n")
+
+
 @pytest.mark.parametrize(("options", "known"), [([], "it"), (["-n", "named"], "named")])
 def test_ctrl_c_before_run_is_answered_says_that_it_may_be_there(
     stand: Stand, options: list[str], known: str
