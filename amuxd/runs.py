@@ -232,8 +232,11 @@ class Runs:
         await self.supervisor.to_the_end(self._stop(entry, grace))
 
     async def _stop(self, entry: Entry, grace: float | None) -> None:
+        asked_in, shell_was_open = entry.state.state, entry.shell_open
         async with self.operation(entry):
             await self._until_shell_is_clear(entry)
+            if _was_stopped_since(entry, asked_in, shell_was_open):
+                return
             if entry.shell_open:
                 # Its run is over: what is left to stop is the shell that stayed open.
                 await self.homes.surely_tear_down(entry)
@@ -505,6 +508,16 @@ def _is_found_over(entry: Entry) -> bool:
     """And that is not written yet: the next amuxd finds it so again."""
     is_being_told = entry.telling is not None and not entry.telling.done()
     return (bool(entry.unwritten) or is_being_told) and entry.home is None and not entry.parked
+
+
+def _was_stopped_since(entry: Entry, asked_in: State, shell_was_open: bool) -> bool:
+    """By whoever asked first: who asked for the same has it now, or hears why it was not to be."""
+    state = entry.state
+    if shell_was_open and not entry.shell_open:
+        return state.state in ENDED
+    if asked_in not in ENDED and state.state is State.FAILED and state.previous is State.STOPPING:
+        raise Internal(f"{entry.session.name} {state.reason}")
+    return asked_in is not State.STOPPED and state.state is State.STOPPED
 
 
 def _refuse(entry: Entry, verb: str) -> None:

@@ -89,7 +89,10 @@ def start(names: Sequence[str]) -> int:
 @sessions_argument
 @click.option("--grace", metavar="T", type=parse_duration, help="How long it may take to end by itself.")
 def stop(names: Sequence[str], grace: float | None) -> int:
-    """End sessions: the command is asked to end, then, after a grace, all that is left is killed."""
+    """End sessions: the command is asked to end, then, after a grace, all that is left is killed.
+
+    One that is being stopped already is waited for, with the grace of who came first.
+    """
     options = {} if grace is None else {"grace": ("d", grace)}
     return _act(names, "stopped", "Stop", "a{sv}", options)
 

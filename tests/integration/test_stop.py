@@ -13,11 +13,13 @@ from typing import Any
 
 import psutil
 import pytest
-from harness.bus import CallFailed, Signal
-from harness.client import Client, Session
+from harness.bus import PROPERTIES, CallFailed, Signal
+from harness.client import SESSION, Client, Session
 from harness.daemon import Amux, Embedded
 from harness.terminal import Terminal
 from harness.waiting import until
+from jeepney import DBusAddress, HeaderFields, Message, MessageType, new_method_call
+from jeepney.io.blocking import open_dbus_connection
 
 ENDLESS = ["sh", "-c", "echo ready; exec sleep 1000"]
 STUBBORN = ["sh", "-c", "trap '' TERM HUP; echo ready; while :; do sleep 1000; done"]
@@ -283,6 +285,39 @@ def test_stop_is_not_possible_of_what_does_not_run(amux: Amux) -> None:
             session.stop()
         assert failure.value.name == "org.amux.Amux1.Error.InvalidTransition"
         assert session.state == state
+
+
+def test_who_asks_to_stop_what_is_being_stopped_waits_for_it(anywhere: Client) -> None:
+    gate = anywhere.machine.temporary / "gate"
+    script = f"trap 'echo asked' TERM; echo ready; until [ -e {gate} ]; do sleep 0.05; done"
+    session = anywhere.create(["sh", "-c", script])
+    ready(session)
+    first, second, question = (session_call(session, *call) for call in (LONG_STOP, SHORT_STOP, LOOK))
+    with open_dbus_connection(anywhere.bus.address) as connection:
+        connection.send(first, serial=1001)
+        connection.send(second, serial=1002)
+        # Answered after the other two have begun.
+        connection.send_and_get_reply(question, timeout=20)
+        until(lambda: "asked" in session.log())
+        gate.touch()
+        replies = [connection.receive(timeout=20) for _ in range(2)]
+    gate.unlink()
+    assert {reply.header.fields[HeaderFields.reply_serial] for reply in replies} == {1001, 1002}
+    assert [reply.header.message_type for reply in replies] == [MessageType.method_return] * 2
+    assert session.get("Reason") == "stopped; exited with code 0"
+    states = [state for _, _, _, state, _, _ in session.call("History")]
+    assert states == ["created", "starting", "running", "stopping", "stopped"]
+    assert anywhere.cli("stop", session.id, check=False).returncode == 4
+
+
+LONG_STOP = (SESSION, "Stop", "a{sv}", {"grace": ("d", 60.0)})
+SHORT_STOP = (SESSION, "Stop", "a{sv}", {"grace": ("d", 0.0)})
+LOOK = (PROPERTIES, "Get", "ss", SESSION, "State")
+
+
+def session_call(session: Session, interface: str, member: str, signature: str, *body: Any) -> Message:
+    address = DBusAddress(session.path, bus_name=session.destination, interface=interface)
+    return new_method_call(address, member, signature, body)
 
 
 def tells_of(path: str) -> Callable[[Signal], bool]:

@@ -16,7 +16,7 @@ from amuxd import homes, runs, supervisor
 from amuxd.aftermath import Aftermath
 from amuxd.cleaning import clean
 from amuxd.config import Settings
-from amuxd.errors import Internal
+from amuxd.errors import Internal, InvalidTransition
 from amuxd.hosts import Alive, Finding, Home, StopRefused, Unknown
 from amuxd.hosts.local import LocalHost
 from amuxd.reconcile import sweep
@@ -57,6 +57,25 @@ def test_a_stop_that_leaves_something_behind(tmp_path: Path, command: list[str])
         world.host.failing.clear()
         await world.runs.restart(entry)
         assert entry.session_alive is Liveness.ALIVE
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_all_who_ask_to_stop_it_are_told_the_same(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000")
+        await world.runs.start(entry)
+        await asyncio.gather(world.runs.stop(entry, 5), world.runs.stop(entry, 5))
+        assert entry.state.state is State.STOPPED
+        with pytest.raises(InvalidTransition, match="is stopped, stop is not possible"):
+            await world.runs.stop(entry, 5)
+        await world.runs.restart(entry)
+        world.host.failing["tear_down"] = StopRefused("its unit does not end (timeout)")
+        told = await asyncio.gather(*(world.runs.stop(entry, 5) for _ in range(2)), return_exceptions=True)
+        assert [type(error) for error in told] == [Internal, Internal]
+        assert str(told[0]) == str(told[1])
+        with pytest.raises(InvalidTransition, match="is failed, stop is not possible"):
+            await world.runs.stop(entry, 5)
 
     asyncio.run(in_world(tmp_path, story))
 

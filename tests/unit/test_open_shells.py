@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from standin_host import World, in_world
 
-from amuxd.errors import Internal
+from amuxd.errors import Internal, InvalidTransition
 from amuxd.hosts import EXIT_STATUS, StopRefused
 from amuxd.registry import Entry
 from amuxd.states import End, State, Transition
@@ -98,5 +98,22 @@ def test_its_end_is_shown_to_who_looks_at_it_and_not_in_the_next_run(
         else:
             await world.until(lambda: shown)
         assert shown == ([] if begun_again else ["Process exited with code 0. Click or press R to restart."])
+
+    asyncio.run(in_world(tmp_path, story))
+
+
+def test_who_asks_to_close_what_is_being_closed_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        entry = await world.create(None, "sleep", "1000", shell=True)
+        await world.runs.start(entry)
+        monkeypatch.setattr(world.host, "end_in_shell", lambda *_: End(code=0))
+        world.runs.aftermath.look_for_end_in_shell(entry)
+        await world.until(lambda: entry.shell_open)
+        await asyncio.gather(world.runs.stop(entry, 5), world.runs.stop(entry, 5))
+        assert (entry.state.state, entry.shell_open) == (State.COMPLETED, False)
+        with pytest.raises(InvalidTransition, match="is completed, stop is not possible"):
+            await world.runs.stop(entry, 5)
 
     asyncio.run(in_world(tmp_path, story))
