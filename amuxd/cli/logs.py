@@ -11,7 +11,7 @@ import click
 from amuxd.cli import failures, sessions
 from amuxd.cli.client import Client, Properties, is_owner_change
 from amuxd.cli.connection import Signal
-from amuxd.cli.failures import Failure, RemoteError
+from amuxd.cli.failures import Failure, RemoteError, WrongUsage
 from amuxd.cli.follow import Growth, Printed, blocks, is_beginning_dropped, opened
 from amuxd.cli.naming import session_argument
 from amuxd.cli.text import harmless
@@ -59,6 +59,8 @@ def _opened(session: Properties, run: int | None, log: Path, lines: int | None) 
     files = opened(log, lines, _marks(session, run))
     if not files:
         label = sessions.label(session)
+        if run is not None and run > session["Run"] and session["State"] != "unknown":
+            raise WrongUsage(f"there is no run {run} of {label}: the latest is run {session['Run']}")
         if run is not None:
             raise Failure(f"{label} has no output of run {run}")
         if session["State"] == "created":

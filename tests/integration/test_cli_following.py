@@ -164,7 +164,15 @@ def test_logs_of_another_run(build: Stand) -> None:
     log_of(build, 2).parent.mkdir()
     log_of(build, 2).write_bytes(b"second\n")
     assert build.amux("logs", "build", "--run", "2")[1] == "second\n"
-    assert build.amux("logs", "build", "--run", "7") == (1, "", "amux: build (s001) has no output of run 7\n")
+
+
+def test_a_run_that_there_is_not_is_wrong_usage(build: Stand) -> None:
+    wrong = "amux: there is no run 7 of build (s001): the latest is run 1\n"
+    assert build.amux("logs", "build", "--run", "7") == (2, "", wrong)
+    assert build.amux("logs", "-f", "build", "--run", "7") == (2, "", wrong)
+    log_of(build).unlink()
+    none = "amux: build (s001) has no output of run 1\n"
+    assert build.amux("logs", "build", "--run", "1") == (1, "", none)
 
 
 def test_logs_follows_across_rotation_and_restart_to_the_end_of_the_run(build: Stand) -> None:

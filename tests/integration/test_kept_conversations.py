@@ -281,3 +281,8 @@ def test_how_an_earlier_run_ended_is_shown(amux: Amux) -> None:
         refused = amux.cli("show", "--run", run, "talk", check=False)
         assert refused.returncode == 2
         assert why in refused.stderr
+    refused = amux.cli("logs", "--run", "3", "talk", check=False)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"amux: there is no run 3 of talk ({session.id}): the latest is run 2\n",
+    )
