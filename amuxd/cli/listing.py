@@ -58,12 +58,12 @@ def ls(archived: bool, states: tuple[str, ...], workspace: str | None, as_json: 
     misconfigured.warn(client)
     if as_json:
         _print_json(found)
-    elif found:
-        print("\n".join(_table(found)))
-    elif render.is_terminal():
+    elif not found and render.is_terminal():
         some = states or workspace
         chosen = "no such sessions" if some else "no sessions yet: start one with amux run COMMAND"
         failures.say(chosen)
+    else:
+        print("\n".join(_table(found)))
 
 
 def _table(found: list[Properties]) -> list[str]:
@@ -143,7 +143,7 @@ class _Watched:
         if self._as_json:
             _print_json(self._found, indent=None)
         else:
-            print("\n".join(_table(self._found)) + "\n" if self._found else "")
+            print("\n".join(_table(self._found)) + "\n")
 
 
 def _may_change_untold(session: Properties) -> bool:

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from amuxd.cli.failures import RemoteError
 from amuxd.cli.naming import session_argument
 from amuxd.cli.text import harmless, shortened
 from amuxd.errors import PREFIX
+from amuxd.logs import aside_of
 
 
 @click.command()
@@ -53,7 +55,7 @@ def _show_end_of(run: int, certificate: Properties, session: Properties, as_json
         ("Run", str(run)),
         ("Ended", f"{how}, {_when(certificate, now)}"),
         ("Talked in", certificate.get("conversation", "")),
-        ("Log", certificate.get("log_path", "")),
+        ("Log", _kept(certificate.get("log_path", ""), "no output is kept")),
     ]
     print("\n".join([*_lines(rows), *_last_printed(certificate)]))
 
@@ -106,7 +108,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
         ("Host", session.get("Host", "")),
         ("Unit", session.get("Unit", "")),
         ("Unenforced", sessions.limits_not_enforced(session)),
-        ("Log", session.get("LogPath", "")),
+        ("Log", _kept(session.get("LogPath", ""), "gone" if sessions.may_have_printed(session) else "")),
         ("Next", f"amux {'|'.join(next_steps(session))} {session['Id']}"),
     ]
     return [*_lines(rows), *_last_printed(certificate)]
@@ -118,6 +120,22 @@ def _lines(rows: list[tuple[str, str]]) -> list[str]:
         for name, value in rows
         if value
     ]
+
+
+def _kept(log: str, otherwise: str = "") -> str:
+    """The path of a log of which something is there, or where nobody can look."""
+    path = Path(log)
+    return otherwise if log and not any(map(_may_be_there, (path, aside_of(path)))) else log
+
+
+def _may_be_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _last_printed(certificate: Properties) -> list[str]:
@@ -167,7 +185,7 @@ def next_steps(session: Properties) -> list[str]:
         # What starts is stopped once it runs.
         "stop": sessions.can(session, "stop") or session["State"] == "starting",
         "start": sessions.can(session, "start"),
-        "logs": bool(session.get("LogPath")) and sessions.may_have_printed(session),
+        "logs": bool(_kept(session.get("LogPath", ""))) and sessions.may_have_printed(session),
         **{verb: sessions.can(session, verb) for verb in ("restart", "resume", "archive", "rm")},
         "rm -f": session["State"] == "unknown" and not sessions.can(session, "stop"),
     }

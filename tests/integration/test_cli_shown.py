@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from cli_fixtures import (
@@ -18,8 +19,14 @@ from amuxd.cli.text import width
 
 
 def test_an_empty_list(stand: Stand) -> None:
-    assert stand.amux("ls") == (0, "", "")
+    headings = "SESSION\tNAME\tDESCRIPTION\tAGENT\tWORKSPACE\tSTATUS\tIN-STATUS\tTOTAL\n"
+    assert stand.amux("ls") == (0, headings, "")
+    assert stand.amux("ls", "--state", "failed") == (0, headings, "")
     assert stand.amux("ls", "--json") == (0, "[]\n", "")
+    watching = stand.begin("ls", "--watch")
+    assert watching.until("\n\n") == headings + "\n"
+    watching.process.send_signal(signal.SIGINT)
+    assert watching.ends()[0] == 130
     assert "no sessions yet" in stand.terminal("ls").ends()[1]
 
 
@@ -135,6 +142,23 @@ def test_show_tells_the_end(build: Stand) -> None:
     assert "Ended:       SIGSEGV, 20" in out
     assert "  the last line\\e[31m\n  of all\n" in out
     assert "Next:        amux logs|restart|archive|rm s001" in out
+
+
+def test_show_tells_of_a_log_only_where_one_is_kept(build: Stand) -> None:
+    log = Path(json.loads(build.amux("show", "--json", "build")[1])["log_path"])
+
+    def shown() -> tuple[str, bool]:
+        out = build.amux("show", "build")[1]
+        told = re.search(r"^Log: +(.*)$", out, re.MULTILINE)
+        return told[1] if told else "", "|logs" in out
+
+    assert shown() == (str(log), True)
+    log.rename(log.with_name("output.log.1"))
+    assert shown() == (str(log), True)
+    log.with_name("output.log.1").unlink()
+    assert shown() == ("gone", False)
+    build.tell("Set", "ss", "s001", json.dumps({"State": "created", "StartedUSec": 0}))
+    assert shown() == ("", False)
 
 
 def test_show_tells_how_a_run_ended(build: Stand) -> None:

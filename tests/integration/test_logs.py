@@ -281,3 +281,18 @@ def test_what_was_reserved_for_output_is_given_back_when_all_of_it_is_killed(any
         lambda: path.stat().st_blocks * 512 <= 16 << 10 and path.stat().st_mtime_ns == printed_at, timeout=60
     )
     assert session.log().startswith("ready")
+
+
+def test_show_names_the_log_of_what_has_begun(anywhere: Client) -> None:
+    session = anywhere.create(["sh", "-c", "stty -echo; read word"], start=False)
+    line = f"Log:         {session.get('LogPath')}\n"
+    assert "Log:" not in anywhere.cli("show", session.id).stdout
+    session.call("Start")
+    assert line in anywhere.cli("show", session.id).stdout
+    session.stop()
+    for of_run in ((), ("--run", "1")):
+        assert line in anywhere.cli("show", *of_run, session.id).stdout
+    Path(session.get("LogPath")).unlink()
+    assert "Log:         gone\n" in anywhere.cli("show", session.id).stdout
+    assert "Log:         no output is kept\n" in anywhere.cli("show", "--run", "1", session.id).stdout
+    assert "gone" in anywhere.cli("logs", session.id, check=False).stderr

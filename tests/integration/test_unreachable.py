@@ -160,7 +160,7 @@ def test_of_one_that_hangs_nothing_is_asked_that_it_would_do_later(embedded: Emb
             assert err.splitlines()[0] == "amux: amuxd does not answer (waited 10 s)"
     finally:
         os.kill(keeper, signal.SIGCONT)
-    assert embedded.cli("ls").stdout == ""
+    assert embedded.cli("ls", "--json").stdout == "[]\n"
 
 
 def test_of_one_that_hangs_without_systemd_the_hint_says_how_to_have_another(embedded: Embedded) -> None:
@@ -229,7 +229,7 @@ def test_somebody_elses_sessions_are_not_taken_for_ours(
     runtime = embedded.machine.temporary / "runtime"
     runtime.mkdir(mode=0o700)
     apart = second | {"XDG_RUNTIME_DIR": str(runtime)}
-    assert embedded.cli("ls", env=apart).stdout == ""
+    assert embedded.cli("ls", "--json", env=apart).stdout == "[]\n"
 
 
 @pytest.fixture

@@ -102,32 +102,40 @@ def test_the_states_are_those_of_the_state_machine() -> None:
     assert set(badging.COUNTED) == states.BADGE
 
 
+# Any file that is there.
+LOG = __file__
+
+
 @pytest.mark.parametrize(
     ("properties", "steps"),
     [
         (session("running", SessionAlive="alive", Possible=["stop"]), "attach send stop"),
         (session("running", SessionAlive="alive", Possible=["stop"], Frozen=True), "stop"),
         (session("running", SessionAlive="unknown", Possible=["stop"]), "stop"),
-        (session("running", SessionAlive="dead", Possible=["stop"], LogPath="/log"), "stop logs"),
+        (session("running", SessionAlive="dead", Possible=["stop"], LogPath=LOG), "stop logs"),
         (
             session("running", Parked=True, Resumable=True, Possible=["stop", "resume"]),
             "attach send stop resume",
         ),
         (session("running", Parked=True, Possible=["stop"]), "stop"),
         (
-            session("created", StartedUSec=0, LogPath="/log", Possible=["start", "archive", "rm"]),
+            session("created", StartedUSec=0, LogPath=LOG, Possible=["start", "archive", "rm"]),
             "start archive rm",
         ),
         # It waits until the session runs.
         (session("starting", Possible=[]), "stop"),
         (session("stopping", Possible=[]), ""),
         (
-            session("completed", LogPath="/log", Possible=["restart", "archive", "rm"]),
+            session("completed", LogPath=LOG, Possible=["restart", "archive", "rm"]),
             "logs restart archive rm",
         ),
+        (
+            session("completed", LogPath="/nowhere/log", Possible=["restart", "archive", "rm"]),
+            "restart archive rm",
+        ),
         (session("completed", ShellOpen=True, Possible=["stop", "rm"]), "attach send stop rm"),
-        (session("suspended", SessionAlive="unknown", LogPath="/log", Possible=[]), "logs"),
-        (session("unknown", HostAlive="alive", LogPath="/log", Possible=["stop"]), "stop logs"),
+        (session("suspended", SessionAlive="unknown", LogPath=LOG, Possible=[]), "logs"),
+        (session("unknown", HostAlive="alive", LogPath=LOG, Possible=["stop"]), "stop logs"),
         (session("unknown", HostAlive="dead", Possible=[]), "rm -f"),
     ],
 )
