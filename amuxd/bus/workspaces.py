@@ -108,7 +108,7 @@ class Shelf:
         for workspace, status in stand:
             values: PropertyMap = self._server.property_map(path_of(workspace), WORKSPACE_INTERFACE)
             if with_status:
-                values["Status"] = variant("a{sv}", _typed(status))
+                values["Status"] = variant("a{sv}", _status(self.workspaces, workspace, status))
             listed.append((path_of(workspace), values))
         return listed
 
@@ -153,7 +153,8 @@ class WorkspaceObject:
         raise LookupError(name)
 
     async def status(self) -> dict[str, Typed]:
-        return _typed(await self._teller.one(self._workspace))
+        workspace = self._workspace
+        return _status(self._workspaces, workspace, await self._teller.one(workspace))
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         force, ignored, dry_run = _how(options)
@@ -245,6 +246,14 @@ def _how(options: dict[str, Any]) -> tuple[bool, bool, bool]:
     force, ignored, dry_run = (take(options, name, bool, False) for name in ("force", "ignored", "dry_run"))
     nothing_left(options, "option")
     return force, ignored, dry_run
+
+
+def _status(
+    workspaces: Workspaces, workspace: Workspace | UnreadableWorkspace, told: Told
+) -> dict[str, Typed]:
+    # Who keeps watch knows which directory it was, and what is only out of sight.
+    presence = workspaces.presence.get(workspace.id, told.presence)
+    return {"presence": Typed("s", presence.value), **_typed(told)}
 
 
 def _typed(told: Told) -> dict[str, Typed]:

@@ -29,6 +29,8 @@ class Told:
     # The error in a word or two.
     problem: str = ""
     is_whole: bool = False
+    # Of its directory, by one look that nothing depends on.
+    presence: Presence = Presence.UNKNOWN
 
 
 def not_readable(workspace: UnreadableWorkspace) -> Told:
@@ -82,6 +84,7 @@ def _asked(ask: Callable[[Workspace, Presence], Told], workspace: Workspace, pre
 
 
 async def _explained(workspace: Workspace, presence: Presence, told: Told) -> Told:
+    told = replace(told, presence=presence)
     if presence is Presence.GONE:
         return replace(told, error=f"{workspace.directory} does not exist", problem="missing")
     if (

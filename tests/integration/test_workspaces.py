@@ -55,6 +55,21 @@ def test_a_worktree_from_its_making_to_its_removal(amux: Amux, repo: Path) -> No
     assert git(repo, "branch", "--format=%(refname:short)") == "main"
 
 
+def test_a_directory_that_no_session_works_in_is_shown_as_it_is(amux: Amux, repo: Path) -> None:
+    def presence() -> list[str]:
+        shown = json.loads(amux.cli("ws", "show", "fix", "--json").stdout)
+        (listed,) = json.loads(amux.cli("ws", "ls", "--json").stdout)
+        return [shown["presence"], listed["presence"]]
+
+    amux.cli("ws", "add", "fix", cwd=repo)
+    assert presence() == ["present", "present"]
+    directory = Path(workspace_directory(amux, "fix"))
+    directory.rename(directory.with_name("moved"))
+    assert presence() == ["gone", "gone"]
+    directory.with_name("moved").rename(directory)
+    assert presence() == ["present", "present"]
+
+
 def test_a_workspace_that_is_made_by_run_has_copies_and_is_set_up(amux: Amux, repo: Path) -> None:
     (repo / ".env").write_text("KEY=1")
     here = amux.machine.temporary / "trees"
