@@ -23,6 +23,8 @@ _OFFERS = {
     "restart": "[R] Restart",
     "archive": "[T] Teardown (archive for good)",
 }
+# No way leads back from it, and a small letter is soon pressed by mistake.
+_DELIBERATE = "T"
 
 
 @click.command()
@@ -188,10 +190,11 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> int:
     if not offers:
         raise NotPossible(what)
     print(harmless(what))
-    print("  ".join([*offers.values(), "[C] Cancel"]) + " ", end="", flush=True)
-    verbs = {offer[1].lower(): verb for verb, offer in offers.items()}
-    key = _chosen(set(verbs))
-    print(key.upper())
+    question = "  ".join([*offers.values(), "[C] Cancel"]) + " "
+    print(question, end="", flush=True)
+    verbs = {offer[1]: verb for verb, offer in offers.items()}
+    key = _chosen(set(verbs), question)
+    print(key)
     verb = verbs.get(key)
     if verb == "archive":
         client.session(path, "Archive", patient=True)
@@ -202,8 +205,8 @@ def _offer(client: Client, path: str, session: Properties, what: str) -> int:
     return 0
 
 
-def _chosen(offered: set[str]) -> str:
-    """One of the keys on offer, or c."""
+def _chosen(offered: set[str], question: str) -> str:
+    """One of the keys on offer, or C."""
     import termios
     import tty
 
@@ -213,16 +216,19 @@ def _chosen(offered: set[str]) -> str:
         # Whoever is quick has typed already: that must not be thrown away.
         tty.setcbreak(terminal, termios.TCSADRAIN)
         while True:
-            typed = os.read(terminal, 16).decode(errors="replace").lower()
-            for key in typed:
-                if key in offered:
+            typed = os.read(terminal, 16).decode(errors="replace")
+            for pressed in typed:
+                key = pressed.upper()
+                if key in offered and key == _DELIBERATE != pressed:
+                    print(f"{pressed}\nonly a capital {key} does that\n{question}", end="", flush=True)
+                elif key in offered:
                     return key
-                if key in "cq\x1b\x04":
-                    return "c"
+                elif key in "CQ\x1b\x04":
+                    return "C"
             if not typed:
-                return "c"
+                return "C"
     except KeyboardInterrupt:
-        return "c"
+        return "C"
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 

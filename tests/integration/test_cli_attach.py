@@ -53,6 +53,8 @@ def test_attach_to_one_that_ended_in_a_pipe(build: Stand) -> None:
         (b"T", 0, "archived build", "archived"),
         (b"c", 0, "C\r\n", "failed"),
         (b"x\x03", 0, "C\r\n", "failed"),
+        (b"tc", 0, "t\r\nonly a capital T does that\r\n[R] Restart  [T] ", "failed"),
+        (b"ttT", 0, "archived build", "archived"),
     ],
 )
 def test_attach_offers_what_is_possible(build: Stand, key: bytes, code: int, says: str, state: str) -> None:
