@@ -26,7 +26,8 @@ class Kept:
 
     Below what the variable names or, where it is not set, the directory in the user's home.
     message: what is in each line that holds one, where the agent may make the file before anything was said.
-    once_answered: what was asked and has no answer yet is removed as the agent ends.
+    once_answered: what was asked and has no answer yet may be removed as the agent ends.
+    question: what is in each line that holds what was asked so, which goes on where it was not removed.
     """
 
     variable: str
@@ -34,6 +35,7 @@ class Kept:
     pattern: str
     message: re.Pattern[bytes] = re.compile(b"")
     once_answered: bool = False
+    question: re.Pattern[bytes] | None = None
 
     def written_for(self, conversation: str) -> str:
         return self.pattern.format(conversation=conversation)
@@ -170,6 +172,11 @@ BUILT_IN: Mapping[str, Agent] = {
                 # Its first line is a user's, and tells of the directory before anybody has asked anything.
                 re.compile(rb'"type": ?"gemini"'),
                 once_answered=True,
+                # What begins so is no question to gemini either, and that alone it does not continue.
+                question=re.compile(
+                    rb'"type": ?"user", ?"content": ?\[\{"text": ?"'
+                    rb'(?!(?:\s|\\[nrt])*(?:["/?]|<session_context>|<hook_context>))'
+                ),
             ),
             questions=Questions(
                 options=_words("-i --prompt-interactive"),

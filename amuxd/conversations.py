@@ -81,6 +81,9 @@ def _continued(
     files = _files_of(kept, conversation, session, surroundings)
     if any(_has_message(file, kept.message) for file in files) or (files and entry.state.said):
         return True, conversation, True
+    question = None if _is_asked_again(entry) else kept.question
+    if question and any(_has_message(file, question) for file in files):
+        return True, conversation, False
     # And that the agent does not take for another one, once there is a file.
     return False, str(uuid.uuid4()) if files else conversation, False
 
@@ -151,6 +154,11 @@ def command(entry: Entry) -> list[str]:
 def _given(session: Session, agent: Agent, goes_on: bool) -> list[str]:
     """A conversation that goes on has been asked its first question."""
     return agent.questions.left_out_of(session.command) if goes_on and agent.questions else session.command
+
+
+def _is_asked_again(entry: Entry) -> bool:
+    """Another conversation begins with its first question, so that nothing is lost of it."""
+    return entry.agent is not None and _given(entry.session, entry.agent, True) != entry.session.command
 
 
 def _filling(session: Session, conversation: str) -> Filling:

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from agent_fixtures import Agents, state_on_disk
+from agent_fixtures import Agents, Reboots, state_on_disk
 from harness import model, real_agents
 from harness.bus import Signal
 from harness.client import Session
@@ -202,6 +202,30 @@ def test_gemini_is_parked_once_it_has_answered(
         session.call("Park", timeout=60)
         session.call("AttachCommand", timeout=60)
         conversation = state_on_disk(amux, session)["conversation_id"]
+        assert session.get("Command")[-2:] == ["--resume", conversation]
+        until(lambda: "plums" in session.call("Capture", "u", 0), timeout=120)
+        session.stop(timeout=60)
+
+
+def test_what_gemini_has_not_answered_goes_on_after_a_power_cut(
+    amux: Amux, home: Path, environment: dict[str, str], repository: str
+) -> None:
+    def is_kept(text: str) -> bool:
+        return any(text in file.read_text() for file in home.glob(".gemini/tmp/*/chats/session-*"))
+
+    may_answer = threading.Event()
+    with model.gemini(may_answer) as address:
+        try:
+            session = gemini(amux, home, environment, repository, address)
+            session.send("plums")
+            until(lambda: is_kept("plums"), timeout=60)
+            conversation = state_on_disk(amux, session)["conversation_id"]
+            amux.kill()
+            amux.machine.systemctl("kill", "--signal=SIGKILL", "amux-*.service")
+            Reboots(amux).reboot(session, in_order=False)
+        finally:
+            may_answer.set()
+        session.call("Resume", timeout=60)
         assert session.get("Command")[-2:] == ["--resume", conversation]
         until(lambda: "plums" in session.call("Capture", "u", 0), timeout=120)
         session.stop(timeout=60)

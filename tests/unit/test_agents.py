@@ -1,5 +1,6 @@
 """Agents: what is started with which conversation, and how its own choice is found out."""
 
+import json
 import os
 import pty
 import subprocess
@@ -146,18 +147,49 @@ def test_a_conversation_in_whose_file_nothing_was_said_is_begun_as_another(tmp_p
     assert file.read_text() == text
 
 
-def test_a_conversation_in_which_gemini_has_not_answered_is_begun_as_another(tmp_path: Path) -> None:
-    """Its first line is a user's, and nobody's question."""
-    file = tmp_path / f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl"
+def of_gemini(home: Path, *asked: str) -> Entry:
+    """With these words of its user in the file of its conversation, and no answer."""
+    file = home / f".gemini/tmp/work/chats/session-2026-01-02T03-04-{ID[:8]}.jsonl"
     file.parent.mkdir(parents=True)
-    context = '{"id":"1","type":"user","content":[{"text":"<session_context> \\"type\\":\\"gemini\\""}]}'
-    file.write_text(f'{{"sessionId":"{ID}"}}\n{context}\n')
+    context = '<session_context>\n"type":"gemini" "type":"user","content":[{"text":"plums"}]'
+    messages = [{"id": "1", "type": "user", "content": [{"text": text}]} for text in (context, *asked)]
+    lines = [{"sessionId": ID}, {"$set": {"messages": messages[:1]}}, *messages[1:], {"$set": {}}]
+    file.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     subject = entry(BUILT_IN["gemini"], ID, said=False)
-    subject.session = replace(subject.session, environment={"HOME": str(tmp_path)})
+    subject.session = replace(subject.session, environment={"HOME": str(home)})
+    return subject
+
+
+@pytest.mark.parametrize("asked", [(), ("/help",), ("  \n?",), ("",), ("<hook_context>x</hook_context>",)])
+def test_a_conversation_in_which_gemini_was_asked_nothing_is_begun_as_another(
+    tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    """Its first line is a user's, and nobody's question."""
+    subject = of_gemini(tmp_path, *asked)
     assert conversations.was_said(subject, ID) is False
     plan = conversations.plan(subject, True)
     assert (plan.conversation != ID, plan.said) == (True, False)
     assert plan.session.command[-4:] == ["--session-id", plan.conversation, "--model", "x"]
+
+
+@pytest.mark.parametrize("asked", [("plums",), ("/help", "\nplums")])
+def test_what_gemini_has_not_answered_goes_on_where_it_is_kept(
+    tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    """After a power cut, say. It is not known to be kept at its next end, and so not said for good."""
+    subject = of_gemini(tmp_path, *asked)
+    assert conversations.was_said(subject, ID) is False
+    plan = conversations.plan(subject, True)
+    assert (plan.conversation, plan.said) == (ID, False)
+    assert plan.session.command[-4:] == ["--resume", ID, "--model", "x"]
+
+
+def test_a_first_question_that_gemini_has_not_answered_is_asked_again(tmp_path: Path) -> None:
+    subject = of_gemini(tmp_path, "plums")
+    subject.session = replace(subject.session, command=["-i", "plums"])
+    plan = conversations.plan(subject, True)
+    assert (plan.conversation != ID, plan.said) == (True, False)
+    assert plan.session.command[-4:] == ["--session-id", plan.conversation, "-i", "plums"]
 
 
 def test_what_is_said_in_a_file_that_cannot_be_read_is_not_given_up(tmp_path: Path) -> None:
