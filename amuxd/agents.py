@@ -162,7 +162,7 @@ BUILT_IN: Mapping[str, Agent] = {
             "gemini",
             start=("gemini", "--session-id", CONVERSATION),
             resume=("gemini", "--resume", CONVERSATION),
-            # Its first process runs it again as a child, and nothing is kept of what is killed.
+            # Its first process runs it again as a child, and of what is killed nothing may be kept.
             stop_children=True,
             stop_grace=30.0,
             attention=("ToolPermission",),

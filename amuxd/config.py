@@ -60,7 +60,11 @@ def load(path: Path) -> Settings:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path} cannot be read: it is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{path} cannot be read: {error}") from error
     try:
         return _settings(data)

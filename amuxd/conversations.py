@@ -102,11 +102,11 @@ def why_lost(entry: Entry, surroundings: Mapping[str, str] | None = None) -> str
 
 
 def why_unanswered(entry: Entry) -> str:
-    """Why its agent would keep nothing of it if it ended now; empty where that is nothing, or is kept."""
+    """Why its agent may keep nothing of it if it ended now; empty where that is nothing, or is kept."""
     kept = _kept(entry)
     if kept is None or not kept.once_answered or entry.state.said:
         return ""
-    return f"{entry.session.agent} keeps nothing of a conversation before it has answered in it"
+    return f"{entry.session.agent} may keep nothing of a conversation before it has answered in it"
 
 
 def was_said(entry: Entry, conversation: str, surroundings: Mapping[str, str] | None = None) -> bool | None:
@@ -157,7 +157,7 @@ def _given(session: Session, agent: Agent, goes_on: bool) -> list[str]:
 
 
 def _is_asked_again(entry: Entry) -> bool:
-    """Another conversation begins with its first question, so that nothing is lost of it."""
+    """Another conversation begins with its first question, which is lost to nobody."""
     return entry.agent is not None and _given(entry.session, entry.agent, True) != entry.session.command
 
 

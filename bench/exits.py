@@ -46,12 +46,13 @@ def measure() -> list[Row]:
         rows = [_unclaimed(row) for row in _rows(amux, quiet, ENDS_WITHOUT_WEIGHTS, "no cpu controller")]
         if group is None:
             return rows
-        weights.assign(group, amux.machine)
-        return [*_rows(amux, quiet, ENDS, "weighed by hand as by systemd"), *rows]
+        return [*_rows(amux, quiet, ENDS, "weighed by hand as by systemd", group), *rows]
 
 
-def _rows(amux: Amux, quiet: Sequence[Session], ends: int, where: str) -> list[Row]:
-    floor, product = _latencies(amux, quiet, ends)
+def _rows(
+    amux: Amux, quiet: Sequence[Session], ends: int, where: str, group: Path | None = None
+) -> list[Row]:
+    floor, product = _latencies(amux, quiet, ends, group)
     what = f"end → SessionExited, {QUIET + PRINTING} sessions, {PRINTING} printing, {where}"
     return [
         within(f"{what}: p50", Floor("pidfd and signal", p50(floor)), p50(product), MOST_P50),
@@ -64,12 +65,17 @@ def _unclaimed(row: Row) -> Row:
     return replace(row, goal=f"{row.goal} where weighed, not here", met=None)
 
 
-def _latencies(amux: Amux, quiet: Sequence[Session], ends: int) -> tuple[list[float], list[float]]:
+def _latencies(
+    amux: Amux, quiet: Sequence[Session], ends: int, group: Path | None
+) -> tuple[list[float], list[float]]:
     floor, product = [], []
     with _bare_processes(amux, ends) as bare:
         subscriber = Subscriber(amux.bus_address, SIGNALS)
         for start in range(0, ends, len(quiet)):
             sessions = quiet[: ends - start]
+            if group is not None:
+                # Whatever the manager began since then is where that is.
+                weights.assign(group, amux.machine)
             numbers = ground.numbers_outside(amux.machine)
             pids = [numbers[session.get("Pid")] for session in sessions]
             for session, pid, other in zip(sessions, pids, bare[start:], strict=False):

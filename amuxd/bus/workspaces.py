@@ -212,7 +212,7 @@ class NotReadableWorkspace:
         return empty.get(WORKSPACE.properties[name].type, 0)
 
     async def status(self) -> dict[str, Typed]:
-        return _typed(not_readable(self._workspace))
+        return _status(self._workspaces, self._workspace, not_readable(self._workspace))
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         force, _, dry_run = _how(options)

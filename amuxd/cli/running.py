@@ -1,6 +1,5 @@
 """amux run"""
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -114,8 +113,10 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
     if _could_not_start(session):
         if quiet:
             # Where that cannot be printed, that it did not start is told all the same.
-            with contextlib.suppress(OSError):
-                print(session["Id"])
+            try:
+                print(session["Id"], flush=True)
+            except OSError:
+                closed_streams.discard_output()
         raise Failure(f"{sessions.label(session)}: {session['Reason'] or 'could not start'}")
     try:
         _introduce(session, quiet, hint=not attach and not wait)
@@ -157,8 +158,8 @@ def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, A
     options: dict[str, tuple[str, Any]] = {
         "env": ("a{ss}", environment(given["assignments"])),
         "umask": ("u", umask()),
-        # A shell alone stays open as it is.
-        "shell": ("b", given["shell"] and has_command),
+        # A shell alone stays open as it is; of an agent amuxd says that it is not for one.
+        "shell": ("b", given["shell"] and (has_command or bool(given["agent"]))),
     }
     if given["workspace"]:
         options["workspace"] = ("s", given["workspace"])

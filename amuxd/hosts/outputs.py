@@ -72,7 +72,7 @@ class Outputs:
                 await loggers.begin_again(terminal, command, gates, found, BEGIN_DEADLINE)
             except (TmuxUnreachable, TmuxRefused, OSError) as error:
                 if found is None and isinstance(error, TmuxUnreachable) and await _ends(server):
-                    # With the terminal it ended by itself, when all was taken down.
+                    # With the terminal it ends by itself, once all is taken down.
                     return None
                 raise LoggerMissing(str(error) or "it did not begin in time") from error
             found = (await self._look_for_logger(server, log)).logger
@@ -236,10 +236,14 @@ class Outputs:
 
 async def _ends(server: Process) -> bool:
     """One that is ending answers nobody any more."""
-    end = await asyncio.to_thread(processes.open_process, server)
-    if end is None:
-        return True
     try:
-        return await readable_within(end, STATUS_DEADLINE)
-    finally:
-        os.close(end)
+        end = await asyncio.to_thread(processes.open_process, server)
+        if end is None:
+            return True
+        try:
+            return await readable_within(end, STATUS_DEADLINE)
+        finally:
+            os.close(end)
+    except OSError:
+        # No descriptor is left to see it by.
+        return False

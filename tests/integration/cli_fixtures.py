@@ -108,7 +108,7 @@ class Stand:
         self.services = directory / "services"
         self.services.mkdir()
         self.address = f"unix:path={self.socket}"
-        unwanted = ("AMUX_", "DBUS_", "XDG_", "NO_COLOR", "COLUMNS", "TMUX")
+        unwanted = ("AMUX_", "DBUS_", "XDG_", "PYTHONUNBUFFERED", "NO_COLOR", "COLUMNS", "TMUX")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)} | {
             "DBUS_SESSION_BUS_ADDRESS": self.address,
             # An amuxd of whoever runs the tests is none of theirs.

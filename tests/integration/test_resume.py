@@ -244,8 +244,9 @@ def test_the_cli_starts_agents(amux: Amux, agents: Agents) -> None:
     until(lambda: "model cli" in session.log())
     assert session.get("Agent") == "standin"
     assert amux.cli("run", "-a", "nobody", check=False).returncode == 2
-    refused = amux.cli("run", "-a", "standin", "--shell", "--", "x", check=False)
-    assert refused.stderr == "amux: an agent is not started in a shell\n"
+    for given in ([], ["--", "x"]):
+        refused = amux.cli("run", "-a", "standin", "--shell", *given, check=False)
+        assert refused.stderr == "amux: an agent is not started in a shell\n"
     amux.cli("stop", "talk")
     assert "resume" in amux.cli("show", "talk").stdout.split("Next:")[1]
     with amux.terminal("attach", "talk") as terminal:

@@ -15,6 +15,8 @@ from workspace_fixtures import (
     workspace_directory,
 )
 
+from amuxd import paths
+
 
 def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> None:
     amux.cli("ws", "add", "fix", cwd=repo)
@@ -51,6 +53,9 @@ def test_one_that_cannot_be_read_is_shown_and_keeps_its_name(amux: Amux, repo: P
     assert (listed[0], listed[1], listed[5], listed[7]) == (file.stem, "fix", "not readable", str(directory))
     shown = amux.cli("ws", "show", "fix").stdout
     assert "Problem:     not readable: " in shown
+    where = f"{paths.WORKSPACES_PATH}/{file.stem}"
+    status = amux.bus.proxy(paths.BUS_NAME, where, paths.WORKSPACE_INTERFACE).call("Status")
+    assert status["presence"] == ("s", "unknown")
     assert "Created" not in shown
     assert f"one ({session.id}) running" in shown
     assert [s["name"] for s in json.loads(amux.cli("ls", "-w", "fix", "--json").stdout)] == ["one"]

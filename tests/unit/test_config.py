@@ -115,3 +115,11 @@ def test_a_profile_is_like_the_built_in_one_whose_program_it_runs(tmp_path: Path
 def test_what_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(InvalidArgument, match=complaint):
         settings(tmp_path, text)
+
+
+def test_what_is_no_text_or_no_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"\xff")
+    for path, why in ((tmp_path / "other", "it is not UTF-8 text"), (tmp_path, "Is a directory")):
+        with pytest.raises(InvalidArgument) as told:
+            load(path)
+        assert str(told.value) == f"{path} cannot be read: {why}"
