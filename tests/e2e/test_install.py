@@ -1,5 +1,6 @@
 """make install, an upgrade under a running amuxd, one that fails, and make uninstall."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -206,14 +207,14 @@ def test_a_bus_that_looks_elsewhere_until_the_next_login(machine: Machine, tmp_p
     machine.systemctl("set-environment", f"XDG_DATA_HOME={machine.home}/.local/share")
     user = User(machine, copy_of_the_source(tmp_path / "amux"))
     assert "from the next login on" in user.make("install").stdout
-    assert user.run("ls") == ""
+    assert json.loads(user.run("ls", "--json")) == []
 
 
 def test_a_session_bus_that_nobody_has_started_yet(user: User) -> None:
     user.machine.systemctl("stop", "dbus.socket", "dbus.service")
     user.machine.run(["rm", "-f", user.machine.runtime / "bus"])
     user.make("install")
-    assert user.run("ls") == ""
+    assert json.loads(user.run("ls", "--json")) == []
 
 
 def test_what_is_not_ours_is_not_overwritten(user: User) -> None:

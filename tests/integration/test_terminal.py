@@ -179,7 +179,7 @@ def test_attach_offers_what_is_possible(amux: Amux) -> None:
     session.stop()
     with amux.terminal("attach", "build") as terminal:
         terminal.expect("[C] Cancel")
-        terminal.type("t")
+        terminal.type("T")
         assert terminal.wait() == 0
     assert session.state == "archived"
     with amux.terminal("attach", session.id) as terminal:
