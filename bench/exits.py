@@ -46,6 +46,9 @@ def measure() -> list[Row]:
         rows = [_unclaimed(row) for row in _rows(amux, quiet, ENDS_WITHOUT_WEIGHTS, "no cpu controller")]
         if group is None:
             return rows
+        weights.assign(group, amux.machine)
+        # What had to wait without them is done first.
+        time.sleep(WARM_UP)
         return [*_rows(amux, quiet, ENDS, "weighed by hand as by systemd", group), *rows]
 
 
