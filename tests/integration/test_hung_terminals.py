@@ -1,6 +1,7 @@
 """A terminal server that does not answer is nobody's trouble but its own session's."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import pytest
 from harness.daemon import Amux
 from harness.waiting import until
 
+from amuxd import processes
 from amuxd.hosts import LoggerMissing, tmux
 from amuxd.hosts.layout import Layout
 from amuxd.hosts.outputs import Outputs
 from amuxd.hosts.tmux import Terminal, TmuxUnanswered, TmuxUnreachable
 from amuxd.processes import identify
+from amuxd.records import Process
 from amuxd.store import Store
 
 
@@ -189,6 +192,25 @@ def test_who_took_down_the_output_of_one_that_ends_has_ended_with_it(tmp_path: P
         else:
             asyncio.get_running_loop().call_later(0.1, os.kill, server, signal.SIGTERM)
             assert await outputs.logger("abc", 1, process) is None
+
+    layout = Layout(tmp_path / "run")
+    with terminal(layout.socket("abc")) as (_, server):
+        asyncio.run(story(layout, server))
+
+
+def test_where_it_cannot_be_seen_whether_it_ends_it_is_not_taken_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor_left(_: Process) -> int | None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def story(layout: Layout, server: int) -> None:
+        process = identify(server)
+        assert process
+        layout.socket("abc").unlink()
+        monkeypatch.setattr(processes, "open_process", no_descriptor_left)
+        with pytest.raises(LoggerMissing):
+            await Outputs(Store(tmp_path / "state"), layout, 1).logger("abc", 1, process)
 
     layout = Layout(tmp_path / "run")
     with terminal(layout.socket("abc")) as (_, server):

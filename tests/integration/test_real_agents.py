@@ -178,27 +178,27 @@ def test_gemini_to_whom_nothing_was_said_is_begun_again(
         session.stop(timeout=60)
 
 
+def kept_by_gemini(home: Path, text: str) -> bool:
+    return any(text in file.read_text() for file in home.glob(".gemini/tmp/*/chats/session-*"))
+
+
 def test_gemini_is_parked_once_it_has_answered(
     amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
-    """What it was asked before that it does not keep."""
-
-    def is_kept(text: str) -> bool:
-        return any(text in file.read_text() for file in home.glob(".gemini/tmp/*/chats/session-*"))
-
+    """What it was asked before that it may not keep."""
     may_answer = threading.Event()
     with model.gemini(may_answer) as address:
         try:
             session = gemini(amux, home, environment, repository, address)
             session.send("plums")
-            until(lambda: is_kept("plums"), timeout=60)
+            until(lambda: kept_by_gemini(home, "plums"), timeout=60)
             refused = amux.cli("park", session.id, check=False)
             assert refused.returncode == 4
             assert "gemini may keep nothing of a conversation before it has answered in it" in refused.stderr
             assert session.get("SessionAlive") == "alive"
         finally:
             may_answer.set()
-        until(lambda: is_kept(model.DONE), timeout=60)
+        until(lambda: kept_by_gemini(home, model.DONE), timeout=60)
         session.call("Park", timeout=60)
         session.call("AttachCommand", timeout=60)
         conversation = state_on_disk(amux, session)["conversation_id"]
@@ -210,15 +210,12 @@ def test_gemini_is_parked_once_it_has_answered(
 def test_what_gemini_has_not_answered_goes_on_after_a_power_cut(
     amux: Amux, home: Path, environment: dict[str, str], repository: str
 ) -> None:
-    def is_kept(text: str) -> bool:
-        return any(text in file.read_text() for file in home.glob(".gemini/tmp/*/chats/session-*"))
-
     may_answer = threading.Event()
     with model.gemini(may_answer) as address:
         try:
             session = gemini(amux, home, environment, repository, address)
             session.send("plums")
-            until(lambda: is_kept("plums"), timeout=60)
+            until(lambda: kept_by_gemini(home, "plums"), timeout=60)
             conversation = state_on_disk(amux, session)["conversation_id"]
             amux.kill()
             amux.machine.systemctl("kill", "--signal=SIGKILL", "amux-*.service")
