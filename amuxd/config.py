@@ -1,5 +1,6 @@
 """The user's settings, all of them optional."""
 
+import reprlib
 import shlex
 import signal
 import tomllib
@@ -12,7 +13,7 @@ from amuxd import hooks, paths
 from amuxd.agents import BUILT_IN, IDLE_AFTER, Agent, OnExit, program_of
 from amuxd.board import ATTENTION, URGENCY
 from amuxd.errors import InvalidArgument
-from amuxd.quantities import parse_duration, parse_size
+from amuxd.quantities import UNLIMITED, parse_duration, parse_size
 from amuxd.retention import Retention
 
 SMALLEST_LOG = 4 * 1024 * 1024
@@ -21,6 +22,11 @@ NEVER = "never"
 LONGEST = 1e9
 
 Reader = Callable[[object], Any]
+
+# What a person wrote is quoted as far as it helps to find it.
+_quoting = reprlib.Repr()
+_quoting.maxstring = _quoting.maxother = _quoting.maxlong = 100
+_quoted = _quoting.repr
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,15 @@ def load(path: Path) -> Settings:
         raise InvalidArgument(f"{path} cannot be read: it is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{path} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{path} cannot be read: a value is too long or too deep ({error})") from error
     try:
         return _settings(data)
     except ValueError as error:
         raise InvalidArgument(f"{path}: {error}") from None
+    except Exception as error:
+        # Sessions are looked after also where nobody foresaw what somebody wrote.
+        raise InvalidArgument(f"{path} cannot be understood: {error!r}") from error
 
 
 def _settings(data: dict[str, object]) -> Settings:
@@ -127,7 +138,7 @@ def _agent(name: str, values: dict[str, Any]) -> Agent:
     agent = replace(like, **{"name": name, "resume": resume, **values})
     calls = hooks.calls(program_of(agent.start[0]))
     if calls and (unknown := sorted(set(agent.attention) - set(calls))):
-        raise ValueError(f"agents.{name}.attention: there is no {unknown[0]!r}: {', '.join(calls)}")
+        raise ValueError(f"agents.{name}.attention: there is no {_quoted(unknown[0])}: {', '.join(calls)}")
     return agent
 
 
@@ -135,6 +146,8 @@ def _size(value: object) -> int:
     size = value if type(value) is int else parse_size(_text(value))
     if size < SMALLEST_LOG:
         raise ValueError("a log needs at least 4M")
+    if size > UNLIMITED:
+        raise ValueError("no log becomes that large")
     return size
 
 
@@ -143,7 +156,7 @@ def _duration(value: object) -> float:
         return float(value)
     duration = parse_duration(_text(value))
     if duration >= LONGEST:
-        raise ValueError(f"{value!r} is too long")
+        raise ValueError(f"{_quoted(value)} is too long")
     return duration
 
 
@@ -153,14 +166,14 @@ def _duration_or_never(value: object) -> float | None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{_quoted(value)} is no text")
     return value
 
 
 def _kinds(value: object) -> frozenset[str]:
     kinds = frozenset(_texts(value))
     if unknown := sorted(kinds - set(URGENCY)):
-        raise ValueError(f"there is no {unknown[0]!r} to tell of: {', '.join(URGENCY)}")
+        raise ValueError(f"there is no {_quoted(unknown[0])} to tell of: {', '.join(URGENCY)}")
     return kinds
 
 
@@ -172,7 +185,7 @@ def _terminal(value: object) -> str:
 
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"{value!r} is no list of texts")
+        raise ValueError(f"{_quoted(value)} is no list of texts")
     return tuple(map(_text, value))
 
 
@@ -187,44 +200,49 @@ def _on_exit(value: object) -> OnExit:
     try:
         return OnExit(_text(value))
     except ValueError:
-        raise ValueError(f"it is complete or stay, not {value!r}") from None
+        raise ValueError(f"it is complete or stay, not {_quoted(value)}") from None
 
 
 def _signal(value: object) -> str:
     name = "SIG" + _text(value).upper().removeprefix("SIG")
     # A stopped process ends never, and one that is killed saves nothing.
     if name not in signal.Signals.__members__ or name in {"SIGSTOP", "SIGKILL"}:
-        raise ValueError(f"{value!r} is not a signal that asks a program to end, such as TERM or INT")
+        raise ValueError(f"{_quoted(value)} is not a signal that asks a program to end, such as TERM or INT")
     return name
 
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"it is true or false, not {value!r}")
+        raise ValueError(f"it is true or false, not {_quoted(value)}")
     return value
 
 
 def _environment(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is no table of variables")
+        raise ValueError(f"{_quoted(value)} is no table of variables")
     for name in value:
         if not name or "=" in name or "\0" in name:
-            raise ValueError(f"{name!r} cannot be the name of a variable")
+            raise ValueError(f"{_quoted(name)} cannot be the name of a variable")
     return {name: _text(text) for name, text in value.items()}
 
 
 def _directory(value: object) -> Path:
-    path = Path(_text(value)).expanduser()
+    try:
+        path = Path(_text(value)).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{_quoted(value)} begins with a home that is not known") from None
     if not path.is_absolute():
-        raise ValueError(f"{str(path)!r} is not absolute")
+        raise ValueError(f"{_quoted(str(path))} is not absolute")
     return path
 
 
 def _relative_names(value: object) -> tuple[str, ...]:
     names = _texts(value)
     for name in names:
+        if name and not Path(name).parts:
+            raise ValueError(f"{_quoted(name)} is the whole repository: name what git does not keep in it")
         if not name or name.startswith("/") or ".." in Path(name).parts or ".git" in Path(name).parts:
-            raise ValueError(f"{name!r} does not lie in a repository")
+            raise ValueError(f"{_quoted(name)} does not lie in a repository")
     return names
 
 

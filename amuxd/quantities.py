@@ -18,10 +18,10 @@ def parse_size(text: str) -> int:
     if text == "infinity":
         return UNLIMITED
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    size = int(float(match[1]) * _BYTES[match[2].upper()]) if match else 0
-    if not 0 < size < UNLIMITED:
+    size = float(match[1]) * _BYTES[match[2].upper()] if match else 0
+    if not 1 <= size < UNLIMITED:
         raise ValueError(f"{text!r} is not a size such as 512M, 4G, 1.5G or infinity")
-    return size
+    return int(size)
 
 
 def parse_percent(text: str) -> int:

@@ -104,6 +104,23 @@ def test_the_user_is_told_until_it_is_right(amux: Amux) -> None:
     assert amux.cli("ls").stderr == ""
 
 
+@pytest.mark.parametrize("setting", ['directory = "~nobody-here/x"', 'setup = { "~nobody-here/x" = "make" }'])
+def test_the_home_of_nobody_is_wrong_as_anything_else_is(amux: Amux, setting: str) -> None:
+    wrong = f"[workspaces]\n{setting}\n"
+    name = setting.split()[0]
+    why = f"{amux.config}: workspaces.{name}: '~nobody-here/x' begins with a home that is not known"
+    misconfigure(amux, wrong)
+    assert amux.manager.get("ConfigurationError") == why
+    assert amux.cli("ls").stderr.startswith(f"amux: the configuration is wrong: {why}; ")
+    amux.config.write_text('[workspaces]\nsetup = "make"\n')
+    amux.manager.call("Reload")
+    amux.config.write_text(wrong)
+    with pytest.raises(CallFailed) as refused:
+        amux.manager.call("Reload")
+    assert (refused.value.name, refused.value.message) == ("org.amux.Amux1.Error.InvalidArgument", why)
+    assert amux.manager.get("ConfigurationError") == why
+
+
 def is_told(line: str, amux: Amux) -> bool:
     return line.startswith(f"amux: the configuration is wrong: {amux.config}: {WRONG}")
 
