@@ -18,6 +18,7 @@ from pathlib import Path
 import sdnotify
 
 from amuxd import __version__, boots, comeback, config, helpers, inotify, paths, processes, reconcile
+from amuxd.addresses import BUS_NAME, MANAGER_PATH, bus_address, system_bus_address
 from amuxd.bus.connection import Bus, BusError, BusLost, BusTimeout, NameOwned
 from amuxd.bus.messages import DBUS, DBUS_PATH
 from amuxd.bus.objects import (
@@ -189,7 +190,7 @@ class Daemon:
         supervisor.listen(orphans)
         server = self._export(bus, runs, unreadables, workspaces, maker, remover, queue, mode, reload)
         try:
-            await bus.request_name(paths.BUS_NAME)
+            await bus.request_name(BUS_NAME)
         except NameOwned as error:
             raise CannotServe(f"{error.message}: is another amuxd running?") from error
         events = Events(runs)
@@ -253,7 +254,7 @@ class Daemon:
         server = Server(bus)
         supervisor, terminals = runs.supervisor, Terminals(runs)
         shelf = Shelf(server, workspaces, maker, remover)
-        server.export(paths.MANAGER_PATH, ManagerObject(runs, server, shelf, mode, reload))
+        server.export(MANAGER_PATH, ManagerObject(runs, server, shelf, mode, reload))
         server.export(LOG_CONTROL_PATH, LogControl(self._log))
         for entry in supervisor.registry:
             server.export(path_of(entry.id), SessionObject(runs, terminals, entry), announce=False)
@@ -347,14 +348,14 @@ def _locked(fd: int) -> bool:
 async def _serving(bus: Bus) -> str:
     """The process that has the name on this bus; empty: none."""
     try:
-        [pid] = await bus.call(DBUS, DBUS_PATH, DBUS, "GetConnectionUnixProcessID", "s", (paths.BUS_NAME,))
+        [pid] = await bus.call(DBUS, DBUS_PATH, DBUS, "GetConnectionUnixProcessID", "s", (BUS_NAME,))
     except BusError:
         return ""
     return str(pid)
 
 
 async def _connect() -> Bus:
-    address = os.environ.get("DBUS_STARTER_ADDRESS") or paths.bus_address()
+    address = os.environ.get("DBUS_STARTER_ADDRESS") or bus_address()
     if address is None:
         raise CannotServe("there is no session bus: run amux, which starts one where it is missing")
     try:
@@ -365,7 +366,7 @@ async def _connect() -> Bus:
 
 async def _delay_shutdown(runs: Runs) -> None:
     try:
-        bus = await Bus.connect(paths.system_bus_address(), descriptors=True)
+        bus = await Bus.connect(system_bus_address(), descriptors=True)
     except BusError as error:
         logger.info("a shutdown will not wait for amuxd: %s", error.message)
         return

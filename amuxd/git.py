@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,14 @@ STRICTLY = {
 }
 
 
+class Surroundings(dict[str, str]):
+    """git's whole environment, and where git is by it: found once for many questions."""
+
+    def __init__(self, more: Mapping[str, str]) -> None:
+        super().__init__(_environment(more))
+        self.program = shutil.which("git", path=self.get("PATH", os.defpath)) or "git"
+
+
 class GitFailed(Exception):
     """What git said, in one line; where it said nothing, that it failed."""
 
@@ -58,12 +67,12 @@ def git(
 ) -> str:
     """What git prints, and in missing the filters that it went on without. Blocks; raises GitFailed."""
     options = [*_QUIET, *(() if hooks else _NO_HOOKS)]
-    words = ["git", "--no-optional-locks", *options, "-C", str(directory), *arguments]
+    if not isinstance(environment, Surroundings):
+        environment = Surroundings(environment or {})
+    words = [environment.program, "--no-optional-locks", *options, "-C", str(directory), *arguments]
     try:
         with _given(input) as given, _memory() as printed, _memory() as said:
-            code = helpers.run(
-                words, (given, printed, said), _environment(environment or {}), deadline, umask
-            )
+            code = helpers.run(words, (given, printed, said), environment, deadline, umask)
             answer, complaint = _written(printed), _written(said).replace("\r", "\n")
     except FileNotFoundError:
         raise GitFailed(arguments, -1, "git is not installed") from None

@@ -2,19 +2,9 @@
 
 import contextlib
 import os
-import shutil
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-BUS_NAME = "org.amux.Amux1"
-MANAGER_PATH = "/org/amux/Amux1"
-SESSIONS_PATH = MANAGER_PATH + "/sessions"
-WORKSPACES_PATH = MANAGER_PATH + "/workspaces"
-MANAGER_INTERFACE = "org.amux.Amux1.Manager"
-SESSION_INTERFACE = "org.amux.Amux1.Session"
-WORKSPACE_INTERFACE = "org.amux.Amux1.Workspace"
 
 
 class Unsafe(OSError):
@@ -97,6 +87,9 @@ def events_socket() -> Path:
 
 def amux_program() -> str:
     """The amux that belongs to this amuxd, for what amuxd has others run."""
+    # Imported in here: amux itself needs none of what this imports.
+    import shutil
+
     return _beside_this_program("amux") or shutil.which("amux") or "amux"
 
 
@@ -119,26 +112,5 @@ def private_bus_socket() -> Path:
     return runtime_directory() / "bus"
 
 
-def bus_address() -> str | None:
-    """The session bus, found as in a login session but also from ssh, cron and sudo; None: there is none."""
-    return next(bus_addresses(), None)
-
-
-def bus_addresses() -> Iterator[str]:
-    """The likeliest first: an old shell may remember a bus that is no more."""
-    if address := os.environ.get("DBUS_SESSION_BUS_ADDRESS"):
-        yield address
-    candidates = [Path(f"/run/user/{os.getuid()}/bus")]
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        candidates.insert(0, Path(runtime) / "bus")
-    for candidate in candidates:
-        if candidate.is_socket():
-            yield f"unix:path={candidate}"
-
-
 def has_user_manager() -> bool:
     return (runtime_base() / "systemd" / "private").exists()
-
-
-def system_bus_address() -> str:
-    return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or "unix:path=/run/dbus/system_bus_socket"

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 from jeepney import DBusAddress
 
-from amuxd import paths
+from amuxd import addresses, paths
 from amuxd.cli import private_bus
 from amuxd.cli.client import PROPERTIES_INTERFACE
 from amuxd.cli.connection import BUS, Connection
@@ -54,16 +54,16 @@ def end(pid: int) -> None:
 
 
 def version() -> bool:
-    if not (connection := bus()) or process(connection, paths.BUS_NAME) is None:
+    if not (connection := bus()) or process(connection, addresses.BUS_NAME) is None:
         return False
-    manager = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, PROPERTIES_INTERFACE)
-    asked = connection.call(manager, "Get", "ss", paths.MANAGER_INTERFACE, "Version", timeout=ANSWERS)
+    manager = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, PROPERTIES_INTERFACE)
+    asked = connection.call(manager, "Get", "ss", addresses.MANAGER_INTERFACE, "Version", timeout=ANSWERS)
     print(asked[0][1])
     return True
 
 
 def stop(than: str = "") -> bool:
-    if not (connection := bus()) or (pid := process(connection, paths.BUS_NAME)) is None:
+    if not (connection := bus()) or (pid := process(connection, addresses.BUS_NAME)) is None:
         return False
     if than and psutil.Process(pid).create_time() > Path(than).stat().st_mtime:
         return False

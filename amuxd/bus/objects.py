@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from amuxd import __version__, conversations, journal, past
+from amuxd.addresses import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
 from amuxd.bus.interface import load, snake
-from amuxd.bus.options import nothing_left, session_from, take
+from amuxd.bus.options import nothing_left, properties_from, session_from, take
 from amuxd.bus.server import Server
 from amuxd.bus.values import Typed
 from amuxd.bus.workspaces import Shelf
 from amuxd.bus.workspaces import path_of as path_of_workspace
 from amuxd.cleaning import clean
 from amuxd.errors import AmuxError, InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
-from amuxd.paths import MANAGER_INTERFACE, MANAGER_PATH, SESSION_INTERFACE, SESSIONS_PATH
 from amuxd.possible import possible
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, UnreadableSession
@@ -215,14 +215,11 @@ class ManagerObject:
         states = take(wanted, "states", list, [])
         archived = take(wanted, "archived", bool, False) or State.ARCHIVED in states
         word = take(wanted, "workspace", str, "")
-        properties = take(wanted, "properties", list, None)
+        properties = properties_from(wanted, SESSION)
         nothing_left(wanted, "filter")
         for state in states:
             if state not in set(State):
                 raise InvalidArgument(f"there is no state {state!r}")
-        for name in properties or []:
-            if name not in SESSION.properties:
-                raise InvalidArgument(f"there is no property {name!r}")
         workspace = self._shelf.workspaces.find(word).id if word else ""
         registry = self._supervisor.registry
         chosen = [

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from amuxd.agents import why_unknown
+from amuxd.bus.interface import Interface
 from amuxd.config import Settings
 from amuxd.errors import InvalidArgument
 from amuxd.helpers import INHERITED
@@ -114,3 +115,12 @@ def _limits(options: dict[str, Any]) -> Limits:
         if value is not None and not 1 <= value <= largest:
             raise InvalidArgument(f"{name} must be from 1 to {largest}, not {value}")
     return limits
+
+
+def properties_from(filter: dict[str, Any], interface: Interface) -> list[str] | None:
+    """Those that are asked for; None: all."""
+    names: list[str] | None = take(filter, "properties", list, None)
+    for name in names or []:
+        if name not in interface.properties:
+            raise InvalidArgument(f"there is no property {name!r}")
+    return names

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from amuxd.addresses import MANAGER_PATH
 from amuxd.bus.connection import Bus
 from amuxd.bus.interface import Interface, Method, introspection, snake
 from amuxd.bus.messages import Call
@@ -16,7 +17,6 @@ from amuxd.bus.standard import COMMON, OBJECT_MANAGER, PEER
 from amuxd.bus.tree import Implementation, ObjectTree
 from amuxd.bus.values import PropertyMap, Typed, to_python
 from amuxd.errors import AmuxError, Busy, Internal
-from amuxd.paths import MANAGER_PATH
 
 __all__ = ["Implementation", "PropertyMap", "Server", "Typed"]
 

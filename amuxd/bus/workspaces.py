@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from amuxd.addresses import SESSION_INTERFACE, SESSIONS_PATH, WORKSPACE_INTERFACE, WORKSPACES_PATH
 from amuxd.bus.interface import load
-from amuxd.bus.options import environment_from, nothing_left, take, umask_from
-from amuxd.bus.server import PropertyMap, Server, Typed
+from amuxd.bus.options import environment_from, nothing_left, properties_from, take, umask_from
+from amuxd.bus.server import PropertyMap, Server
 from amuxd.bus.values import variant
 from amuxd.errors import InvalidArgument, InvalidTransition, SetupNotAllowed
-from amuxd.paths import SESSION_INTERFACE, SESSIONS_PATH, WORKSPACE_INTERFACE, WORKSPACES_PATH
 from amuxd.records import Workspace
 from amuxd.registry import Entry
 from amuxd.workspaces.directories import Presence
@@ -58,7 +58,7 @@ class Shelf:
         self._server = server
         self._maker = maker
         self._remover = remover
-        self._teller = Teller()
+        self._teller = Teller(workspaces.presence)
 
     def export(self, workspace: Workspace | UnreadableWorkspace, announce: bool = True) -> None:
         shown: WorkspaceObject | NotReadableWorkspace
@@ -94,6 +94,7 @@ class Shelf:
     async def list(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
         wanted = dict(filter)
         with_status = take(wanted, "status", bool, False)
+        properties = properties_from(wanted, WORKSPACE)
         nothing_left(wanted, "filter")
         shown = list(self.workspaces)
         told = await self._teller.all(shown) if with_status else [Told()] * len(shown)
@@ -106,10 +107,11 @@ class Shelf:
         stand += [(unread, not_readable(unread)) for unread in self.workspaces.not_readable.values()]
         listed: list[tuple[str, object]] = []
         for workspace, status in stand:
-            values: PropertyMap = self._server.property_map(path_of(workspace), WORKSPACE_INTERFACE)
+            path = path_of(workspace)
+            values: PropertyMap = self._server.property_map(path, WORKSPACE_INTERFACE, properties)
             if with_status:
-                values["Status"] = variant("a{sv}", _status(self.workspaces, workspace, status))
-            listed.append((path_of(workspace), values))
+                values["Status"] = variant("a{sv}", _status(status))
+            listed.append((path, values))
         return listed
 
 
@@ -152,9 +154,8 @@ class WorkspaceObject:
                 return self._maker.is_allowed(workspace, self._maker.setup_of(workspace))
         raise LookupError(name)
 
-    async def status(self) -> dict[str, Typed]:
-        workspace = self._workspace
-        return _status(self._workspaces, workspace, await self._teller.one(workspace))
+    async def status(self) -> PropertyMap:
+        return _status(await self._teller.one(self._workspace))
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         force, ignored, dry_run = _how(options)
@@ -211,8 +212,8 @@ class NotReadableWorkspace:
         empty: dict[str, object] = {"s": "", "as": [], "b": False}
         return empty.get(WORKSPACE.properties[name].type, 0)
 
-    async def status(self) -> dict[str, Typed]:
-        return _status(self._workspaces, self._workspace, not_readable(self._workspace))
+    async def status(self) -> PropertyMap:
+        return _status(not_readable(self._workspace))
 
     async def remove(self, options: dict[str, Any]) -> tuple[list[str], list[str]]:
         force, _, dry_run = _how(options)
@@ -248,13 +249,5 @@ def _how(options: dict[str, Any]) -> tuple[bool, bool, bool]:
     return force, ignored, dry_run
 
 
-def _status(
-    workspaces: Workspaces, workspace: Workspace | UnreadableWorkspace, told: Told
-) -> dict[str, Typed]:
-    # Who keeps watch knows which directory it was, and what is only out of sight.
-    presence = workspaces.presence.get(workspace.id, told.presence)
-    return {"presence": Typed("s", presence.value), **_typed(told)}
-
-
-def _typed(told: Told) -> dict[str, Typed]:
-    return {name: Typed(kind, value) for name, (kind, value) in described(told).items()}
+def _status(told: Told) -> PropertyMap:
+    return PropertyMap({name: variant(kind, value) for name, (kind, value) in described(told).items()})

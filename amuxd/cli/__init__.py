@@ -21,11 +21,16 @@ def main() -> None:
 
     # What is loaded stays: to look for garbage in it takes a tenth of the time that a command takes.
     gc.disable()
-    from amuxd.cli.app import leave, run
+    from amuxd.cli import at_once, way_out
 
+    command = at_once.command(sys.argv[1:])
+    if command is None:
+        from amuxd.cli import app
+
+        command = app.command(sys.argv[1:])
     try:
-        code = run(sys.argv[1:])
+        code = way_out.run(command)
     except KeyboardInterrupt:
         # While it was told what went wrong.
         code = 130
-    leave(code)
+    way_out.leave(code)

@@ -1,17 +1,15 @@
-"""The commands, each in a module that is imported when it is called, and the one way out."""
+"""The commands, each in a module that is imported when it is called."""
 
 import contextlib
-import gc
 import importlib
-import os
-import sys
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import click
 
 from amuxd import __version__
-from amuxd.cli import closed_streams, failures, interrupts
+from amuxd.cli import failures, way_out
 
 COMMANDS = {
     "run": ("running", "Start a command in a session of its own."),
@@ -70,10 +68,7 @@ class Commands(click.Group):
             near = get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"no such command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         found = super().resolve_command(ctx, args)
-        # All that takes long to load is loaded.
-        gc.freeze()
-        gc.enable()
-        interrupts.raise_exceptions()
+        way_out.loaded()
         return found
 
     def make_context(
@@ -126,51 +121,12 @@ amux = Commands(
 )
 
 
-def run(arguments: list[str]) -> int:
-    """The exit code, after everything was said."""
-    # A name may hold what the terminal's encoding cannot; an output that is not exact beats none.
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure: Any = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="backslashreplace")
+def command(arguments: list[str]) -> Callable[[], Any]:
+    return partial(_run, arguments)
+
+
+def _run(arguments: list[str]) -> Any:
     try:
-        code = amux.main(arguments or ["--help"], prog_name="amux", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except (BrokenPipeError, failures.BrokenOutput):
-        return _quietly()
-    except (KeyboardInterrupt, click.Abort):
-        return failures.INTERRUPTED
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    except Exception as problem:
-        if os.environ.get("AMUX_DEBUG"):
-            raise
-        return _after_output(problem)
-    finally:
-        interrupts.end_quietly()
-
-
-def leave(code: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        # What went wrong with the output was told, or Ctrl-C came, and nobody reads it any more.
-        with contextlib.suppress(OSError):
-            stream.flush()
-    # To take the interpreter apart would take a tenth of the time that a command takes.
-    os._exit(code)
-
-
-def _after_output(problem: Exception) -> int:
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _quietly()
-    except OSError:
-        # It is this that the problem tells of.
-        closed_streams.discard_output()
-    return failures.tell(problem)
-
-
-def _quietly() -> int:
-    closed_streams.discard_output()
-    return failures.BROKEN_PIPE
+        return amux.main(arguments or ["--help"], prog_name="amux", standalone_mode=False)
+    except click.Abort:
+        raise KeyboardInterrupt from None

@@ -3,13 +3,12 @@
 import contextlib
 import os
 import select
-import shlex
 from time import monotonic, time
 from typing import Any, cast
 
 from jeepney import DBusAddress
 
-from amuxd import __version__, paths
+from amuxd import __version__, addresses
 from amuxd.cli import failures, reader
 from amuxd.cli.connection import BUS, Connection, Signal, socket_paths
 from amuxd.cli.failures import NotStarted, RemoteError, Unanswered, Unreachable
@@ -27,8 +26,8 @@ _AWAY = 2.0
 # reply amuxd is asked whether it is there.
 LONG = 120.0
 
-MANAGER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, paths.MANAGER_INTERFACE)
-_PEER = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, "org.freedesktop.DBus.Peer")
+MANAGER = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, addresses.MANAGER_INTERFACE)
+_PEER = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, "org.freedesktop.DBus.Peer")
 PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
 
 # Calls that change nothing may be made twice.
@@ -36,8 +35,8 @@ _ONLY_ASK = frozenset(
     {"Ping", "GetSession", "ListSessions", "GetAll", "History", "Certificate", "AttachCommand"}
 )
 
-_OBJECTS = f"type='signal',sender='{paths.BUS_NAME}',path_namespace='{paths.MANAGER_PATH}'"
-_OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0='{paths.BUS_NAME}'"
+_OBJECTS = f"type='signal',sender='{addresses.BUS_NAME}',path_namespace='{addresses.MANAGER_PATH}'"
+_OWNER = f"type='signal',sender='{BUS.bus_name}',member='NameOwnerChanged',arg0='{addresses.BUS_NAME}'"
 
 
 class Client:
@@ -76,8 +75,8 @@ class Client:
         return cast(str, self.manager("GetSession", "s", name)[0])
 
     def properties(self, path: str) -> Properties:
-        address = DBusAddress(path, paths.BUS_NAME, PROPERTIES_INTERFACE)
-        return plain(self._call(address, "GetAll", "s", paths.SESSION_INTERFACE)[0])
+        address = DBusAddress(path, addresses.BUS_NAME, PROPERTIES_INTERFACE)
+        return plain(self._call(address, "GetAll", "s", addresses.SESSION_INTERFACE)[0])
 
     def sessions(self, **only: tuple[str, Any]) -> list[tuple[str, Properties]]:
         return cast("list[tuple[str, Properties]]", self.manager("ListSessions", "a{sv}", only)[0])
@@ -85,26 +84,26 @@ class Client:
     def workspace(
         self, path: str, member: str, signature: str = "", *body: Any, patient: bool = False
     ) -> tuple[Any, ...]:
-        address = DBusAddress(path, paths.BUS_NAME, paths.WORKSPACE_INTERFACE)
+        address = DBusAddress(path, addresses.BUS_NAME, addresses.WORKSPACE_INTERFACE)
         return self._call(address, member, signature, *body, patient=patient)
 
     def configuration_error(self) -> str:
         """Empty also of an amuxd that does not tell."""
-        address = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, PROPERTIES_INTERFACE)
-        properties = plain(self._call(address, "GetAll", "s", paths.MANAGER_INTERFACE)[0])
+        address = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, PROPERTIES_INTERFACE)
+        properties = plain(self._call(address, "GetAll", "s", addresses.MANAGER_INTERFACE)[0])
         return cast(str, properties.get("ConfigurationError", ""))
 
     def find_workspace(self, name: str) -> str:
         return cast(str, self.manager("GetWorkspace", "s", name)[0])
 
     def workspace_properties(self, path: str) -> Properties:
-        address = DBusAddress(path, paths.BUS_NAME, PROPERTIES_INTERFACE)
-        return plain(self._call(address, "GetAll", "s", paths.WORKSPACE_INTERFACE)[0])
+        address = DBusAddress(path, addresses.BUS_NAME, PROPERTIES_INTERFACE)
+        return plain(self._call(address, "GetAll", "s", addresses.WORKSPACE_INTERFACE)[0])
 
-    def workspaces(self) -> list[Properties]:
-        """Each with a "Status": what git says of it."""
-        found = self.manager("ListWorkspaces", "a{sv}", {"status": ("b", True)}, patient=True)[0]
-        return [properties | {"Status": plain(properties["Status"])} for _, properties in found]
+    def workspaces(self, **only: tuple[str, Any]) -> list[Properties]:
+        """Each with a "Status", if that is wanted: what git says of it, for which it is waited."""
+        found = self.manager("ListWorkspaces", "a{sv}", only, patient="status" in only)[0]
+        return [properties for _, properties in found]
 
     def certificate(self, path: str, run: int) -> Properties:
         return plain(self.session(path, "Certificate", "u", run)[0])
@@ -197,7 +196,7 @@ class Client:
         try:
             if address := os.environ.get("AMUX_BUS_ADDRESS"):
                 return self._at(address), False, False
-            for address in paths.bus_addresses():
+            for address in addresses.bus_addresses():
                 try:
                     return self._at(address), True, False
                 except (OSError, Unreachable):
@@ -220,6 +219,7 @@ class Client:
         raise Unreachable(f"no message bus at {address}: {why}")
 
     def _private(self) -> Connection:
+        from amuxd import paths
         from amuxd.cli import private_bus
 
         if paths.has_user_manager():
@@ -349,6 +349,7 @@ class Client:
         return ""
 
     def _said_last(self, since: float) -> str:
+        from amuxd import paths
         from amuxd.cli import said_last
 
         if self._is_private:
@@ -357,7 +358,13 @@ class Client:
 
     def _what_it_said(self) -> str:
         """Of one that is gone, and that the next call starts again."""
-        return f"tail {shlex.quote(str(paths.daemon_log()))}" if self._is_private else self._ask()
+        if not self._is_private:
+            return self._ask()
+        import shlex
+
+        from amuxd import paths
+
+        return f"tail {shlex.quote(str(paths.daemon_log()))}"
 
     def _ask_of_hung(self) -> str:
         """Nobody but who reads it ends one on a private bus, and beside it no other starts."""
@@ -386,8 +393,8 @@ class Client:
             self._connection.call(BUS, "AddMatch", "s", rule, timeout=self._timeout)
 
     def _check_version(self) -> None:
-        address = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, PROPERTIES_INTERFACE)
-        serial = self._connection.send(address, "Get", "ss", paths.MANAGER_INTERFACE, "Version")
+        address = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, PROPERTIES_INTERFACE)
+        serial = self._connection.send(address, "Get", "ss", addresses.MANAGER_INTERFACE, "Version")
         try:
             version = self._connection.reply(serial, self._timeout)[0][1]
         except (RemoteError, OSError):
@@ -402,7 +409,7 @@ class Client:
 
     def _pid(self) -> int:
         asked = self._connection.call(
-            BUS, "GetConnectionUnixProcessID", "s", paths.BUS_NAME, timeout=self._timeout
+            BUS, "GetConnectionUnixProcessID", "s", addresses.BUS_NAME, timeout=self._timeout
         )
         return cast(int, asked[0])
 
@@ -416,7 +423,7 @@ def _is_leaving(signal: Signal | None) -> bool:
 
 
 def _session(path: str) -> DBusAddress:
-    return DBusAddress(path, paths.BUS_NAME, paths.SESSION_INTERFACE)
+    return DBusAddress(path, addresses.BUS_NAME, addresses.SESSION_INTERFACE)
 
 
 def plain(variants: dict[str, tuple[str, Any]]) -> Properties:

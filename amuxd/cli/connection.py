@@ -180,8 +180,8 @@ def _parsed(raw: bytes) -> tuple[Header, tuple[Any, ...]]:
     header, at = Header.from_buffer(raw)
     at = at + 7 & -8
     signature = header.fields.get(HeaderFields.signature, "")
-    if signature == decode.SESSIONS:
-        return header, (decode.sessions(raw, at, header.endianness),)
+    if signature == decode.OBJECTS:
+        return header, (decode.objects(raw, at, header.endianness),)
     return header, parse_signature(list(f"({signature})")).parse_data(raw, at, header.endianness)[0]
 
 

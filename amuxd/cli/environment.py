@@ -1,6 +1,7 @@
 """The caller's environment that a session needs: a service's own is thin."""
 
 import os
+from pathlib import Path
 
 from amuxd.cli.failures import WrongUsage, say
 
@@ -27,6 +28,17 @@ def environment(given: tuple[str, ...]) -> dict[str, str]:
             say(f"amux: {name} is left out: its value is not valid UTF-8")
     chosen.update(_given(assignment) for assignment in given)
     return chosen
+
+
+def directory(given: Path | None, otherwise: str) -> Path:
+    """Absolute; here, if none was given. WrongUsage says what is to be done where that is no more."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        if given is None or not given.is_absolute():
+            raise WrongUsage("this directory no longer exists", otherwise) from None
+        return given
+    return here / given if given else here
 
 
 def umask() -> int:

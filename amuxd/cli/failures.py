@@ -3,11 +3,13 @@
 import contextlib
 import errno
 import sys
-
-import click
+from typing import TYPE_CHECKING
 
 from amuxd import __version__
 from amuxd.errors import PREFIX
+
+if TYPE_CHECKING:
+    from click import UsageError
 
 DID_NOT_WORK, WRONG_USAGE, NO_SUCH_SESSION, NOT_POSSIBLE, UNREACHABLE = 1, 2, 3, 4, 5
 TIMED_OUT, INTERRUPTED, BROKEN_PIPE = 124, 130, 141
@@ -127,15 +129,18 @@ def may_be_done(problem: BaseException) -> bool:
 
 
 def explain(problem: BaseException) -> Failure:
+    # Imported in here: what goes well need not load it.
+    from click import ClickException, UsageError
+
     if isinstance(problem, Failure):
         return problem
     if isinstance(problem, RemoteError):
         return _explain_remote(problem)
-    if isinstance(problem, click.UsageError):
+    if isinstance(problem, UsageError):
         # click has a list of choices below one another.
         sentence = problem.format_message().replace("\n\t", " ")
         return WrongUsage(_lower_first(sentence), _usage_hint(problem))
-    if isinstance(problem, click.ClickException):
+    if isinstance(problem, ClickException):
         return Failure(problem.format_message())
     if isinstance(problem, UnicodeEncodeError):
         return WrongUsage(f"not valid UTF-8: {problem.object!a}")
@@ -149,16 +154,18 @@ def explain(problem: BaseException) -> Failure:
     return Failure(f"internal error: {problem!r}", "AMUX_DEBUG=1 shows where")
 
 
-def _usage_hint(problem: click.UsageError) -> str:
+def _usage_hint(problem: "UsageError") -> str:
+    from click import Argument, NoSuchOption
+
     if problem.ctx is None:
         return ""
     command = problem.ctx.command_path
     hint = f"{command} --help"
     takes_names = any(
-        isinstance(parameter, click.Argument) and parameter.name in ("name", "names")
+        isinstance(parameter, Argument) and parameter.name in ("name", "names")
         for parameter in problem.ctx.command.get_params(problem.ctx)
     )
-    if isinstance(problem, click.NoSuchOption) and takes_names:
+    if isinstance(problem, NoSuchOption) and takes_names:
         hint += f"; a name that begins with a dash: {command} -- NAME"
     return hint
 

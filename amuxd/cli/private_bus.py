@@ -7,7 +7,7 @@ import shlex
 import signal
 from pathlib import Path
 
-from amuxd import paths
+from amuxd import addresses, paths
 from amuxd.cli import keeper
 from amuxd.cli.connection import BUS, Connection
 from amuxd.cli.failures import ENDED, RemoteError, Unreachable
@@ -83,7 +83,7 @@ def look_after(connection: Connection, start: bool) -> str:
 
     Why it stays away, if it is not to be started.
     """
-    if connection.call(BUS, "NameHasOwner", "s", paths.BUS_NAME, timeout=_START_TIMEOUT)[0]:
+    if connection.call(BUS, "NameHasOwner", "s", addresses.BUS_NAME, timeout=_START_TIMEOUT)[0]:
         return ""
     try:
         keeper.refuse_if_elsewhere(paths.private_bus_socket())
@@ -182,12 +182,12 @@ def _written_config(socket: Path, directory: Path) -> Path:
 
 
 def _service_file(directory: Path) -> Path:
-    return directory / "services" / f"{paths.BUS_NAME}.service"
+    return directory / "services" / f"{addresses.BUS_NAME}.service"
 
 
 def _our_service() -> str:
     command = " ".join(map(_quoted, paths.amuxd_command()))
-    return _SERVICE.format(name=paths.BUS_NAME, command=command)
+    return _SERVICE.format(name=addresses.BUS_NAME, command=command)
 
 
 def _service_is_ours(directory: Path) -> bool:

@@ -9,8 +9,9 @@ import click
 
 from amuxd.cli import closed_streams, failures, render, sessions
 from amuxd.cli.client import Client, Properties
-from amuxd.cli.environment import environment, umask
+from amuxd.cli.environment import directory, environment, umask
 from amuxd.cli.failures import Failure, Interrupted, RemoteError, Unanswered, WrongUsage
+from amuxd.cli.naming import not_empty, workspace_option
 from amuxd.cli.quantities import parse_count, parse_percent, parse_size
 from amuxd.cli.text import harmless
 
@@ -21,7 +22,9 @@ _SETTLE, _LATEST = 0.02, 0.5
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("-a", "--agent", metavar="AGENT", help="The agent to start; COMMAND is added to its own.")
+@click.option(
+    "-a", "--agent", metavar="AGENT", type=not_empty, help="The agent to start; COMMAND is added to its own."
+)
 @click.option("-n", "--name", help="What to call it; amuxd thinks of a name otherwise.")
 @click.option("-d", "--description", help="What it is for.")
 @click.option(
@@ -31,7 +34,7 @@ _SETTLE, _LATEST = 0.02, 0.5
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Where to run it; here otherwise.",
 )
-@click.option("-w", "--workspace", metavar="W", help="Run it in this workspace.")
+@workspace_option("Run it in this workspace.")
 @click.option("--create", is_flag=True, help="Make the workspace if there is none of that name.")
 @click.option("--queue", is_flag=True, help="Wait for a slot in the workspace if all are taken.")
 @click.option("--shell", is_flag=True, help="In a shell, which stays open afterwards.")
@@ -165,7 +168,7 @@ def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, A
         options["workspace"] = ("s", given["workspace"])
         options["queue"] = ("b", given["queue"])
     else:
-        options["cwd"] = ("s", str(_directory(given["directory"])))
+        options["cwd"] = ("s", str(directory(given["directory"], "amux run -C DIR")))
     signatures = {
         "name": "s",
         "description": "s",
@@ -181,16 +184,6 @@ def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, A
         if given[name] is not None:
             options[name] = (signature, given[name])
     return options
-
-
-def _directory(given: Path | None) -> Path:
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:
-        if given is None or not given.is_absolute():
-            raise WrongUsage("this directory no longer exists", "amux run -C DIR") from None
-        return given
-    return here / given if given else here
 
 
 def _introduce(session: Properties, quiet: bool, hint: bool) -> None:

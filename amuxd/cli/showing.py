@@ -49,7 +49,8 @@ def _show_end_of(run: int, certificate: Properties, session: Properties, as_json
         )
         return
     now = time.time()
-    how = certificate["reason"] + ("" if certificate["known"] else "; how is not known")
+    is_known = certificate["known"] or (run == session["Run"] and _never_began(session, certificate))
+    how = certificate["reason"] + ("" if is_known else "; how is not known")
     rows = [
         ("Session", f"{session['Name']} ({session['Id']})"),
         ("Run", str(run)),
@@ -164,12 +165,17 @@ def _earliest(certificate: Properties) -> str:
 def _end(session: Properties, certificate: Properties, now: float) -> str:
     if sessions.ends_later(session):
         return "not told yet: its process is being ended"
-    if not certificate:
+    if not certificate or _never_began(session, certificate):
         return ""
     how = sessions.ended_by(session) if certificate.get("known", True) else "how is not known"
     if certificate.get("core_dumped"):
         how += ", core dumped"
     return ", ".join(part for part in (how, _when(certificate, now)) if part)
+
+
+def _never_began(session: Properties, certificate: Properties) -> bool:
+    """Orphaned while it waited for a slot, say: its run is over, and nothing has ended."""
+    return not session["StartedUSec"] and not certificate.get("known", True)
 
 
 def _when(certificate: Properties, now: float) -> str:

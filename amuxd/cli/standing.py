@@ -1,13 +1,28 @@
 """How workspaces stand, for people to read."""
 
 import time
+from typing import Any
 
-from amuxd.cli import render, sessions
-from amuxd.cli.client import Properties
+from amuxd.cli import failures, render, sessions
+from amuxd.cli.client import Client, Properties
 from amuxd.cli.text import harmless, shortened
 
 _COLUMNS = ("WORKSPACE", "NAME", "BRANCH", "AHEAD", "BEHIND", "CHANGES", "SESSIONS", "DIRECTORY")
+_NEEDED = ["Id", "Name", "Branch", "Holders", "Queue", "Slots", "Directory"]
 _SHOWN = 5
+
+
+def show_all(as_json: bool) -> None:
+    only: dict[str, Any] = {"status": ("b", True)}
+    if not as_json:
+        only["properties"] = ("as", _NEEDED)
+    found = Client().workspaces(**only)
+    if as_json:
+        render.print_json([properties_in_json(workspace) for workspace in found])
+    elif not found and render.is_terminal():
+        failures.say("no workspaces yet: make one with amux ws add NAME")
+    else:
+        print("\n".join(table(found)))
 
 
 def table(found: list[Properties]) -> list[str]:
@@ -58,6 +73,7 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
         ("Hook", workspace["HookFailure"]),
         ("Uncommitted", _files(status.get("uncommitted", []))),
         ("Untracked", _files(status.get("untracked", []))),
+        ("Copies", _files(status.get("changed_copies", []))),
         ("Ignored", _files(status.get("ignored", []))),
         ("Unpushed", _commits(status.get("unpushed", 0))),
         ("Stashes", str(status.get("stashes") or "")),
@@ -100,3 +116,8 @@ def _commits(number: int) -> str:
 def _setup(workspace: Properties) -> str:
     command = workspace["SetupCommand"]
     return command if workspace["SetupAllowed"] or not command else f"{command} (not allowed yet)"
+
+
+def properties_in_json(workspace: Properties) -> dict[str, Any]:
+    status: dict[str, Any] = workspace.get("Status", {})
+    return {sessions.snake_case(key): value for key, value in workspace.items() if key != "Status"} | status

@@ -4,11 +4,11 @@ from typing import Any
 
 from jeepney import DBusAddress
 
+from amuxd.addresses import BUS_NAME
 from amuxd.cli.connection import BUS, Connection
 from amuxd.cli.failures import ENDED, STOPPED, RemoteError, Unreachable
 from amuxd.cli.said_last import in_journal
 from amuxd.errors import NEEDS_PERSON
-from amuxd.paths import BUS_NAME
 
 _SYSTEMD = "org.freedesktop.systemd1"
 _UNIT = "amuxd.service"

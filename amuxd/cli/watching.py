@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from amuxd.addresses import SESSION_INTERFACE
 from amuxd.cli import failures, render, sessions
 from amuxd.cli.client import Client, Properties, is_owner_change, plain
 from amuxd.cli.connection import Signal
 from amuxd.cli.failures import RemoteError
 from amuxd.cli.text import harmless
-from amuxd.paths import SESSION_INTERFACE
 
 _NEEDED = ["Id", "Name", "StateChangedUSec", "Run", "AttentionMessage", *sessions.STATUS]
 _OF_SESSION = ("SessionStateChanged", "SessionExited", "AttentionChanged")

@@ -10,8 +10,9 @@ import click
 
 from amuxd.cli import failures, misconfigured, render, sessions, standing
 from amuxd.cli.client import LONG, Client, Properties, plain
-from amuxd.cli.environment import environment, umask
-from amuxd.cli.failures import Failure, RemoteError, WrongUsage
+from amuxd.cli.environment import directory, environment, umask
+from amuxd.cli.failures import Failure, NotPossible, RemoteError, WrongUsage
+from amuxd.cli.naming import not_empty, workspace_argument, workspaces_argument
 from amuxd.cli.text import harmless
 from amuxd.errors import PREFIX
 
@@ -20,7 +21,6 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 CHECKOUT = 600.0 + LONG
 # While another makes the same workspace, of whose failure nothing is told.
 _LOOK_AGAIN = 0.5
-_name = click.argument("name", metavar="W")
 
 
 @click.group(invoke_without_command=True)
@@ -37,8 +37,12 @@ def ws(context: click.Context) -> None:
 @ws.command()
 @click.argument("name")
 @click.option("--repo", metavar="DIR", type=_DIRECTORY, help="The repository; the one around here otherwise.")
-@click.option("--branch", metavar="BRANCH", help="A new branch or an existing one; NAME otherwise.")
-@click.option("--base", metavar="COMMIT", help="What a new branch begins from; where you are otherwise.")
+@click.option(
+    "--branch", metavar="BRANCH", type=not_empty, help="A new branch or an existing one; NAME otherwise."
+)
+@click.option(
+    "--base", metavar="COMMIT", type=not_empty, help="What a new branch begins from; where you are otherwise."
+)
 @click.option("--path", metavar="DIR", type=_DIRECTORY, help="Take this directory as it is: no worktree.")
 @click.option(
     "--slots", metavar="N", type=click.IntRange(1, 0xFFFFFFFF), help="How many sessions can be live in it."
@@ -50,40 +54,36 @@ def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given
     if path and any(given[option] for option in ("repo", "branch", "base")):
         raise WrongUsage("--path takes a directory as it is: it has no --repo, --branch or --base")
     client = Client()
-    found = make(client, name, path, allow_setup, not no_setup, **given)
-    print(harmless(f"added {name}: {found['Directory']}"))
+    where, found = make(client, name, path, **given)
+    print(harmless(f"added {name}: {found['Directory']}"), flush=True)
+    _tell_hook_failure(found)
+    if not no_setup:
+        _set_up_if_allowed(client, where, found, allow_setup)
     # As git itself ends then.
     return 1 if found["HookFailure"] else 0
 
 
-def make(
-    client: Client,
-    name: str,
-    path: Path | None = None,
-    allow_setup: bool = False,
-    with_setup: bool = True,
-    **given: Any,
-) -> Properties:
-    """The workspace, set up; Failure where its set-up failed."""
+def make(client: Client, name: str, path: Path | None = None, **given: Any) -> tuple[str, Properties]:
+    """The workspace, which is not set up yet."""
     # Which may lack what the user has written down for it.
     misconfigured.warn(client)
     options = _surroundings()
     if path:
         options["path"] = ("s", str(path.absolute()))
     else:
-        options["repo"] = ("s", str((given.get("repo") or Path()).absolute()))
+        options["repo"] = ("s", str(directory(given.get("repo"), f"amux ws add --repo DIR {name}")))
     for option in ("branch", "base"):
         if given.get(option):
             options[option] = ("s", given[option])
     if given.get("slots"):
         options["slots"] = ("u", given["slots"])
     where = client.manager("AddWorkspace", "sa{sv}", name, options, patient=True)[0]
-    found = client.workspace_properties(where)
+    return where, client.workspace_properties(where)
+
+
+def _tell_hook_failure(found: Properties) -> None:
     if found["HookFailure"]:
         failures.say(harmless(f"amux: {found['HookFailure']}"))
-    if with_setup and found["SetupCommand"]:
-        _set_up_if_allowed(client, where, found, allow_setup)
-    return found
 
 
 def _surroundings() -> dict[str, tuple[str, Any]]:
@@ -93,10 +93,12 @@ def _surroundings() -> dict[str, tuple[str, Any]]:
 
 def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: bool) -> None:
     command = found["SetupCommand"]
+    if not command:
+        return
     if not found["SetupAllowed"] and not allow:
         if not (sys.stdin.isatty() and render.is_terminal()):
             failures.say(harmless(f"amux: not set up: nobody has allowed {command!r} yet"))
-            failures.say(harmless(f"      amux ws setup --allow {found['Id']}"))
+            failures.say(harmless(f"      {_how_to_allow(found)}"))
             return
         question = f"Run {command!r} in it, and from now on in each new worktree of {found['Repository']}?"
         allow = click.confirm(harmless(question))
@@ -105,15 +107,25 @@ def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: boo
     _set_up(client, where, found, allow)
 
 
+def _how_to_allow(found: Properties) -> str:
+    return f"amux ws setup --allow {found['Id']}"
+
+
 def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
     from amuxd.cli.waiting import ends
 
     client.subscribe()
     # What was shown, and no other that the configuration may have by now.
     options = {"allow": ("b", allow), "command": ("s", found["SetupCommand"]), **_surroundings()}
-    session = client.workspace(where, "Setup", "a{sv}", options, patient=True)[0]
+    try:
+        session = client.workspace(where, "Setup", "a{sv}", options, patient=True)[0]
+    except RemoteError as problem:
+        if problem.name != PREFIX + "SetupNotAllowed":
+            raise
+        raise NotPossible(failures.explain(problem).sentence, _how_to_allow(found)) from None
     properties = client.properties(session)
-    print(harmless(f"setting up {found['Name']}: {found['SetupCommand']}"), flush=True)
+    whose = ", ".join(filter(None, (found["Name"], sessions.why_not_begun(properties))))
+    print(harmless(f"setting up {whose}: {found['SetupCommand']}"), flush=True)
     if ends(client, {session: sessions.label(properties)})[session]:
         properties = client.properties(session)
         for line in client.certificate(session, properties["Run"]).get("last_lines", []):
@@ -124,7 +136,7 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
 
 
 @ws.command()
-@_name
+@workspace_argument
 @click.option("--allow", is_flag=True, help="Allow the command, here and in new worktrees of the repository.")
 def setup(name: str, allow: bool) -> None:
     """Run the set-up command that the configuration has for the workspace's repository."""
@@ -139,19 +151,14 @@ def setup(name: str, allow: bool) -> None:
 def ls(as_json: bool) -> None:
     """List the workspaces, with what git says of each.
 
-    AHEAD and BEHIND are against the upstream; SESSIONS is how many are live in it, of how many slots.
+    AHEAD and BEHIND are against the upstream or, without one, the base; SESSIONS is how many are live in it,
+    of how many slots.
     """
-    found = Client().workspaces()
-    if as_json:
-        render.print_json([_as_json(workspace) for workspace in found])
-    elif found:
-        print("\n".join(standing.table(found)))
-    elif render.is_terminal():
-        failures.say("no workspaces yet: make one with amux ws add NAME")
+    standing.show_all(as_json)
 
 
 @ws.command()
-@_name
+@workspace_argument
 @click.option("--json", "as_json", is_flag=True, help="One object, with every property.")
 def show(name: str, as_json: bool) -> None:
     """Tell everything about a workspace, and what its removal would throw away."""
@@ -160,7 +167,7 @@ def show(name: str, as_json: bool) -> None:
     found = client.workspace_properties(where)
     found["Status"] = plain(client.workspace(where, "Status", patient=True)[0])
     if as_json:
-        render.print_json(_as_json(found))
+        render.print_json(standing.properties_in_json(found))
         return
     needed = ("as", ["Id", "Name", *sessions.STATUS])
     inside = client.sessions(workspace=("s", found["Id"]), properties=needed)
@@ -168,7 +175,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 @ws.command()
-@click.argument("names", metavar="W...", nargs=-1, required=True)
+@workspaces_argument
 @click.option("-f", "--force", is_flag=True, help="Throw away what is in it; it says first what that is.")
 @click.option(
     "--ignored",
@@ -216,22 +223,34 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
 
 
 def ensure(client: Client, name: str, create: bool) -> None:
-    """For amux run: the workspace is there, or made now if that is wanted."""
+    """For amux run: the workspace is there, or made and set up now if that is wanted."""
     if _is_there(client, name, may_lack=create):
         return
     client.subscribe()
     deadline = monotonic() + CHECKOUT
     while True:
         try:
-            make(client, name)
-            return
+            where, found = make(client, name)
         except RemoteError as problem:
             if problem.name != PREFIX + "NameTaken" or monotonic() >= deadline:
                 raise
+        else:
+            _tell_hook_failure(found)
+            _set_up_for_command(client, where, found)
+            return
         # Another makes it in this moment, which may still fail: then it is our turn.
         if _is_there(client, name, may_lack=True):
             return
         client.next_signal(_LOOK_AGAIN)
+
+
+def _set_up_for_command(client: Client, where: str, found: Properties) -> None:
+    try:
+        _set_up_if_allowed(client, where, found, allow=False)
+    except (Failure, RemoteError) as problem:
+        failure = failures.explain(problem)
+        failure.sentence += f"; {found['Name']} was made, and the command was not started"
+        raise failure from None
 
 
 def _is_there(client: Client, name: str, may_lack: bool) -> bool:
@@ -246,8 +265,3 @@ def _is_there(client: Client, name: str, may_lack: bool) -> bool:
     # What is to be made may begin as the id of another does.
     found = client.workspace_properties(where)
     return name in (found["Name"], found["Id"])
-
-
-def _as_json(workspace: Properties) -> dict[str, Any]:
-    status: dict[str, Any] = workspace.get("Status", {})
-    return {sessions.snake_case(key): value for key, value in workspace.items() if key != "Status"} | status

@@ -99,7 +99,7 @@ def recover(workspace: Workspace) -> None:
             if own is None:
                 raise GitFailed([], -1, f"{workspace.repository} knows of no such worktree")
             _put_back(workspace, own)
-        except GitFailed as error:
+        except (GitFailed, OSError) as error:
             raise WorkspaceDirty(f"what was in {workspace.directory} is in {there} still: {error}") from error
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,14 +65,26 @@ def without(
     changed = [name for name, digest in copied.items() if _is_work(directory, sources, name, digest)]
     same = set(copied) - set(changed)
     untracked = [name for name in files.untracked if not _only_copies(directory, name, same)]
-    # One that git ignores, and that was changed here or is the last there is, is work as well.
-    untracked += [name for name in changed if name not in untracked]
     ignored = [name for name in files.ignored if name not in copied]
-    directories = [name for name in files.ignored_directories if not _only_copies(directory, name, same)]
-    again = [name for name in files.made_again if name in directories]
+    directories = [
+        name
+        for name in files.ignored_directories
+        # One that took the place of a copy is told as that.
+        if name.removesuffix("/") not in changed and not _only_copies(directory, name, copied)
+    ]
     return replace(
-        files, untracked=untracked, ignored=ignored, ignored_directories=directories, made_again=again
+        files,
+        untracked=untracked,
+        ignored=ignored,
+        ignored_directories=directories,
+        made_again=[name for name in files.made_again if name in directories],
+        # One that git ignores, and that was changed here or is the last there is, is work as well.
+        changed_copies=[name for name in changed if not _is_among(name, untracked)],
     )
+
+
+def _is_among(name: str, told: Sequence[str]) -> bool:
+    return any(name == other or (other.endswith("/") and name.startswith(other)) for other in told)
 
 
 def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -> bool:
@@ -86,11 +98,11 @@ def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -
     return present != digest or not any((source / name).is_file() for source in sources)
 
 
-def _only_copies(directory: Path, name: str, same: set[str]) -> bool:
+def _only_copies(directory: Path, name: str, copies: Container[str]) -> bool:
     if not name.endswith("/"):
-        return name in same
+        return name in copies
     found = [str(path.relative_to(directory)) for path in hidden.files_in(directory / name)]
-    return bool(found) and same.issuperset(found)
+    return bool(found) and all(path in copies for path in found)
 
 
 def _digest(path: Path) -> str:

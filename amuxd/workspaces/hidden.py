@@ -1,5 +1,6 @@
 """What `git status` says nothing of, and what goes with a worktree all the same."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -17,16 +18,20 @@ _MOUNTS = Path("/proc/self/mountinfo")
 # A fetch makes those of remotes, and only what is pushed or merged there is in them.
 _REFS_OF_ITS_OWN = ("--exclude=refs/remotes/*", "--all")
 _REFS_OF_A_WORKTREE = ("refs/worktree/", "refs/bisect/", "refs/rewritten/")
+# Of these the first is told, for one makes the marks of another; what is not here leaves no more than changes
+# to be committed and a message, as merge --squash does.
 _OPERATIONS = {
     "rebase-merge": "a rebase",
+    "rebase-apply/applying": "an am session",
     "rebase-apply": "a rebase",
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
-    "BISECT_LOG": "a bisect",
     # Between two commits of several, when neither head is there.
     "sequencer": "a cherry-pick or revert",
 }
+# These can be under way beside any other.
+_OPERATIONS_BESIDE = {"BISECT_LOG": "a bisect", "NOTES_MERGE_PARTIAL": "a notes merge"}
 
 # What programs that build, fetch and test make in a repository.
 _MADE_AGAIN = {
@@ -100,6 +105,16 @@ def not_looked_into(error: OSError) -> None:
     # What is deleted meanwhile is no work any more.
     if not isinstance(error, FileNotFoundError):
         raise GitFailed([], -1, f"{error.filename} cannot be looked into: {error.strerror}")
+
+
+@contextlib.contextmanager
+def told_as_by_git() -> Iterator[None]:
+    """What amux may not look at is what git cannot tell."""
+    try:
+        yield
+    except OSError as error:
+        what = error.filename or "something in it"
+        raise GitFailed([], -1, f"{what} cannot be looked at: {error.strerror}") from error
 
 
 def _is_tracked(directory: Path, file: Path) -> bool:
@@ -226,7 +241,10 @@ def _present(ask: Ask, commits: Sequence[str]) -> list[str]:
 
 
 def operation_in(git_directory: Path) -> str:
-    return next((what for name, what in _OPERATIONS.items() if (git_directory / name).exists()), "")
+    def under_way(operations: Mapping[str, str]) -> list[str]:
+        return [what for name, what in operations.items() if (git_directory / name).exists()]
+
+    return " and ".join(under_way(_OPERATIONS)[:1] + under_way(_OPERATIONS_BESIDE))
 
 
 def lock_of(own: Path) -> str | None:
@@ -263,10 +281,25 @@ def is_top(directory: Path) -> bool:
 
 def worktrees_of(own: Path) -> list[str]:
     """Those that lie elsewhere, and have their index and their commits in it."""
-    return [
-        os.fsdecode(link.read_bytes()).rstrip("\n").removesuffix("/.git")
-        for link in sorted(own.glob("worktrees/*/gitdir"))
-    ]
+    # git works on in one whose place is not written down any more.
+    places = [(linked, place_of_worktree(linked)) for linked in linked_worktrees(own)]
+    return [place.removesuffix("/.git") or str(linked) for linked, place in places]
+
+
+def linked_worktrees(own: Path) -> list[Path]:
+    """Where it keeps what belongs to each of its worktrees."""
+    try:
+        return sorted((own / "worktrees").iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def place_of_worktree(linked: Path) -> str:
+    """That of its .git, as it is written there; empty where git takes it for none."""
+    try:
+        return os.fsdecode((linked / "gitdir").read_bytes()).rstrip("\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 def autostashes(own: Path) -> list[str]:
@@ -297,10 +330,9 @@ def _is_named_elsewhere(own: Path, name: str) -> bool:
 
 def logged_of_its_own(own: Path) -> list[str]:
     """The commits that the reflogs of this one worktree name."""
-    logs = [file for file in (own / "logs").rglob("*") if file.is_file()]
     return [
         commit
-        for log in sorted(logs)
+        for log in sorted(files_in(own / "logs"))
         for commit in logged(partial(asked, own), str(log.relative_to(own / "logs")))
     ]
 

@@ -67,7 +67,7 @@ class Maker:
         settings = self._runs.settings.workspaces
         environment = without_own(asked.environment)
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, environment, asked.umask)
-        repository = await self._repositories.work(worktrees.common_directory, asked.repository)
+        repository = await self._repositories.work(worktrees.repository_around, asked.repository)
         async with self._repositories.turn(repository):
             planned = await self._repositories.work(
                 worktrees.planned, bare, wish, settings.directory, repository

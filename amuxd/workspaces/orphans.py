@@ -26,7 +26,7 @@ from amuxd.states import (
     WorkspaceRemoved,
 )
 from amuxd.supervisor import KERNEL, RETRY_PAUSE
-from amuxd.workspaces.directories import Directories, Identity, Presence
+from amuxd.workspaces.directories import Directories, Identity, Presence, look_in_time
 from amuxd.workspaces.registry import Workspaces
 
 SWEEP = 60.0
@@ -234,7 +234,7 @@ async def end_wait(runs: Runs, entry: Entry) -> None:
 
 async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
     async with entry.operation:
-        if runs.supervisor.registry.get(entry.id) is not entry:
+        if runs.supervisor.registry.get(entry.id) is not entry or await _has_begun_anew(entry, fact):
             return
         # Of one that is parked the process has ended already.
         end, ended_at = end_of_parked(entry.state) if entry.parked else (None, 0)
@@ -242,6 +242,14 @@ async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
         # What cannot be written now is told later.
         with contextlib.suppress(Internal):
             await runs.tell(entry, partial(_tell, runs, entry, fact, known))
+
+
+async def _has_begun_anew(entry: Entry, fact: Fact) -> bool:
+    """In what has come in the place of what is gone, while it was waited for the operation."""
+    ground = _ground_of(entry)
+    if ground is None or not isinstance(fact, WorkspaceDeleted):
+        return False
+    return await look_in_time(fact.directory, ground) is Presence.PRESENT
 
 
 async def _tell(runs: Runs, entry: Entry, fact: Fact, known: dict[str, Any]) -> None:

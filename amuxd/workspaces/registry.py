@@ -140,6 +140,8 @@ class Workspaces:
             if candidates:
                 which = ", ".join(f"{w.id} ({w.name})" for w in candidates[:5])
                 raise Ambiguous(f"{word!r} could be any of {which}")
+        if word in self._names_promised:
+            raise NoSuchWorkspace(f"the workspace {word!r} is just being made")
         near = difflib.get_close_matches(word, {w.name for w in every.values()}, n=1)
         raise NoSuchWorkspace(
             f"there is no workspace {word!r}" + (f"; did you mean {near[0]!r}?" if near else "")
@@ -160,7 +162,9 @@ class Workspaces:
         every = self._every
         if name in every:
             raise NameTaken(f"{name!r} is the id of a workspace")
-        if name in self._names_promised or any(w.name == name for w in every.values()):
+        if name in self._names_promised:
+            raise NameTaken(f"a workspace named {name!r} is just being made")
+        if any(w.name == name for w in every.values()):
             raise NameTaken(f"there is a workspace named {name!r} already")
         self._names_promised.add(name)
         try:

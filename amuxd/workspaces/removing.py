@@ -53,7 +53,7 @@ class Remover:
             if live and workspace.repository and is_in_reach:
                 # Nothing is ended for a removal that is refused then.
                 await self._repositories.work(worktrees.keep_ahead, workspace, force, with_ignored)
-            stopped = self._what_stops(live)
+            ended = self._what_ends(workspace, live)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
@@ -69,7 +69,7 @@ class Remover:
             await self._workspaces.forget(workspace)
             for entry in waiting:
                 await end_wait(self._runs, entry)
-            return Removed([*stopped, *removed.lost], list(dict.fromkeys(removed.kept)))
+            return Removed([*ended, *removed.lost], list(dict.fromkeys(removed.kept)))
 
     async def _removed(self, workspace: Workspace, force: bool, with_ignored: bool) -> Removed:
         # Each of two that go at once would count on the other to have a commit as well.
@@ -83,10 +83,10 @@ class Remover:
     async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
         """What remove() would throw away, or what it would raise."""
         self._workspaces.refuse_closed(workspace)
-        stopped = self._what_stops(await self._refuse_used(workspace, force))
+        ended = self._what_ends(workspace, await self._refuse_used(workspace, force))
         if not await self._is_in_reach(workspace, force) or not workspace.repository:
-            return stopped
-        return stopped + await self._repositories.work(worktrees.would_lose, workspace, force, with_ignored)
+            return ended
+        return ended + await self._repositories.work(worktrees.would_lose, workspace, force, with_ignored)
 
     async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
         """Asked before git would wait for it: without an answer it is forgotten by force alone."""
@@ -193,8 +193,12 @@ class Remover:
     def _cannot_be_ended(self, entry: Entry) -> InvalidTransition:
         return InvalidTransition(f"{entry.session.name} is {_stand(entry)}: it cannot be ended now")
 
-    def _what_stops(self, live: list[Entry]) -> list[str]:
-        return [f"what {entry.session.name} does ({_stand(entry)}): it is stopped" for entry in live]
+    def _what_ends(self, workspace: Workspace, live: list[Entry]) -> list[str]:
+        waiting = [entry for entry in self._workspaces.waiting_in(workspace.id) if entry.waits_for_slot]
+        return [
+            *(f"what {entry.session.name} does ({_stand(entry)}): it is stopped" for entry in live),
+            *(f"the place of {entry.session.name} in the queue: it is orphaned" for entry in waiting),
+        ]
 
     def _named(self, entries: list[Entry]) -> str:
         return ", ".join(f"{entry.session.name} ({_stand(entry)})" for entry in entries)

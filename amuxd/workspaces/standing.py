@@ -13,6 +13,7 @@ from amuxd.workspaces import hidden
 _NOTHING_MORE: Mapping[str, str] = {}
 _DETACHED = "(detached)"
 _UNBORN = "(initial)"
+_KEPT_COPIES = "changed or the last there is"
 
 Told = TypeVar("Told")
 
@@ -33,6 +34,8 @@ class Files:
     ignored_directories: list[str] = field(default_factory=list)
     # Those of them that are no work: a tool makes them again.
     made_again: list[str] = field(default_factory=list)
+    # Brought along, changed since, and ignored: git tells nothing of that.
+    changed_copies: list[str] = field(default_factory=list)
     missing_filters: list[str] = field(default_factory=list)
 
 
@@ -88,13 +91,22 @@ def _by_name(directories: list[str]) -> list[str]:
 
 def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
     """The work in it, each in a few words: it is not removed while there is any."""
-    uncommitted, untracked = standing.files.uncommitted, standing.files.untracked
+    uncommitted, copies = standing.files.uncommitted, standing.files.changed_copies
+    untracked = [path for path in standing.files.untracked if not path.endswith("/")]
+    untracked_directories = [path for path in standing.files.untracked if path.endswith("/")]
     ignored = standing.files.ignored if with_ignored else []
     directories = standing.files.ignored_directories if with_ignored else []
     directories = [path for path in directories if path not in standing.files.made_again]
     found = [
         _counted(len(uncommitted), "file", "files", " with uncommitted changes" + _examples(uncommitted)),
         _counted(len(untracked), "untracked file", "untracked files", _examples(untracked)),
+        _counted(
+            len(untracked_directories),
+            "untracked directory",
+            "untracked directories",
+            _examples(untracked_directories),
+        ),
+        _counted(len(copies), "ignored copy", "ignored copies", f", {_KEPT_COPIES}{_examples(copies)}"),
         _counted(len(ignored), "file", "files", " that git ignores" + _examples(ignored)),
         _counted(
             len(directories),
@@ -155,7 +167,7 @@ def files_of(
         "--untracked-files=normal",
         "--ignore-submodules=none",
         *(["--ignored=matching"] if whole else []),
-        environment={**environment, **(STRICTLY if whole else {})},
+        environment={**environment, **STRICTLY} if whole else environment,
         missing=missing,
     )
     return replace(read_status(printed), missing_filters=missing)
@@ -193,10 +205,10 @@ def read_status(printed: str) -> Files:
 
 
 def examine(
-    directory: Path, own: Path, repository: str, made_branch: str, environment: Mapping[str, str]
+    directory: Path, found: Path | None, repository: str, made_branch: str, environment: Mapping[str, str]
 ) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
-    _refuse_other(directory, own, repository)
+    own = refuse_other(directory, found, repository)
     inside = _everything_in(directory, own, environment)
     files = inside.files
     whole = [name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)]
@@ -216,6 +228,7 @@ def examine(
     )
 
 
+@hidden.told_as_by_git()
 def of_given(directory: str, environment: Mapping[str, str]) -> Standing:
     """Of a directory that is not amux's to remove; raises GitFailed where git knows nothing of it."""
     files, own = files_of(directory, environment), hidden.git_directory(Path(directory))
@@ -223,13 +236,22 @@ def of_given(directory: str, environment: Mapping[str, str]) -> Standing:
     return Standing(files, stashes=stashes, operation=hidden.operation_in(own), git_directory=own)
 
 
-def _refuse_other(directory: Path, own: Path, repository: str) -> None:
+@hidden.told_as_by_git()
+def refuse_other(directory: Path, own: Path | None, repository: str) -> Path:
     """Without its .git, or with that of another, git would tell of another worktree instead."""
+    if own is None:
+        raise GitFailed([], -1, f"{directory} is no worktree of {repository}")
     mark = directory / ".git"
     if not mark.is_file():
         raise GitFailed([], -1, f"{mark} is gone: {repairing(repository)}")
     if not _leads_to(directory, own):
         raise GitFailed([], -1, f"{mark} does not lead to {own}: {repairing(repository)}")
+    return own
+
+
+def refuse_elsewhere(directory: Path) -> None:
+    if not hidden.is_top(directory):
+        raise GitFailed([], -1, f"by the settings there its files are not in {directory} (core.worktree)")
 
 
 def repairing(repository: str, *moved: str) -> str:
@@ -259,14 +281,31 @@ def examine_from_afar(directory: str, own: Path | None, repository: str, made_br
     return replace(found, is_here=False, out_of_sight=directory)
 
 
+@hidden.told_as_by_git()
 def git_directory_of(directory: str, repository: str) -> Path | None:
     """Where git keeps what belongs to that worktree alone, whatever lies in its directory by now."""
-    for link in common_directory(repository).glob("worktrees/*/gitdir"):
-        # Some write it as seen from here.
-        place = link.parent / os.fsdecode(link.read_bytes()).rstrip("\n")
-        if os.path.normpath(place) == f"{directory}/.git":
-            return link.parent
-    return None
+    unread: list[OSError] = []
+    own = git_directories(common_directory(repository), unread).get(directory)
+    if own is None and unread:
+        # It may be that one.
+        raise unread[0]
+    return own
+
+
+@hidden.told_as_by_git()
+def git_directories(common: Path, unread: list[OSError] | None = None) -> dict[str, Path]:
+    """Of each worktree, by its directory; in unread why those that cannot be read are left out."""
+    found: dict[str, Path] = {}
+    for linked in hidden.linked_worktrees(common):
+        try:
+            # Some write it as seen from here.
+            place = os.path.join(linked, hidden.place_of_worktree(linked))  # noqa: PTH118
+        except OSError as error:
+            if unread is not None:
+                unread.append(error)
+        else:
+            found.setdefault(os.path.normpath(place).removesuffix("/.git"), linked)
+    return found
 
 
 def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: str) -> Standing:
@@ -305,8 +344,7 @@ class _Inside:
 
 def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -> _Inside:
     """Its files with those in its submodules, the repositories that lie in it, and its index."""
-    if not hidden.is_top(directory):
-        raise GitFailed([], -1, f"by the settings there its files are not in {directory} (core.worktree)")
+    refuse_elsewhere(directory)
     told, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
     uncommitted = [*told.uncommitted, *hidden.changed_unseen(directory, index, environment)]
     untracked, ignored = list(told.untracked), list(told.ignored)
@@ -371,6 +409,10 @@ def ahead_behind(directory: Path | str, base: str) -> tuple[int, int]:
     except GitFailed:
         return 0, 0
     return int(ahead), int(behind)
+
+
+def commit_of(repository: str, name: str) -> str:
+    return git(repository, "rev-parse", "--verify", "--end-of-options", name + "^{commit}").strip()
 
 
 def _stashes(repository: str, branches: set[str], detached: bool) -> int:

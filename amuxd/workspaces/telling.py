@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from amuxd.git import GitFailed, programs_in
 from amuxd.records import Workspace
 from amuxd.workspaces import standing, worktrees
-from amuxd.workspaces.directories import Presence, look_at_all, look_in_time
+from amuxd.workspaces.directories import Presence, look_at_all
+from amuxd.workspaces.hidden import told_as_by_git
+from amuxd.workspaces.in_common import InCommon, against_base
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.standing import Files, Standing
 
@@ -29,7 +32,6 @@ class Told:
     # The error in a word or two.
     problem: str = ""
     is_whole: bool = False
-    # Of its directory, by one look that nothing depends on.
     presence: Presence = Presence.UNKNOWN
 
 
@@ -38,75 +40,84 @@ def not_readable(workspace: UnreadableWorkspace) -> Told:
 
 
 class Teller:
-    def __init__(self) -> None:
+    def __init__(self, watched: Mapping[str, Presence]) -> None:
+        # By those who watch the directories, for the workspaces that somebody works in.
+        self._watched = watched
         # Whoever asks for one is not held up by those in a list that do not answer.
         self._pool = ThreadPoolExecutor(max(8, 2 * PROCESSORS), "git")
 
     async def all(self, workspaces: Sequence[Workspace]) -> list[Told]:
         """Branch and files of each, by one question to git."""
-        looks = await look_at_all([workspace.directory for workspace in workspaces])
-        found: dict[str, Told] = {}
+        looks = await self._look(workspaces)
+        ask = partial(_files, InCommon())
+        told: dict[str, Told] = {}
         # Of all threads together: which takes the next one is not decided by the loop, which may be busy.
         to_be_asked = iter(list(zip(workspaces, looks, strict=True)))
 
         def ask_in_turn() -> None:
-            for workspace, presence in to_be_asked:
-                found[workspace.id] = _asked(_files, workspace, presence)
+            for workspace, look in to_be_asked:
+                told[workspace.id] = _asked(ask, workspace, look)
 
-        # One more than compute: another is about to begin where one ends.
-        threads = min(len(workspaces), PROCESSORS + 1)
+        # More than compute at the same time would be in each other's way.
+        threads = min(len(workspaces), PROCESSORS)
         await asyncio.gather(*(self._in_thread(ask_in_turn) for _ in range(threads)))
-        return await asyncio.gather(
-            *(
-                _explained(workspace, presence, found[workspace.id])
-                for workspace, presence in zip(workspaces, looks, strict=True)
-            )
-        )
+        return [told[workspace.id] for workspace in workspaces]
 
     async def one(self, workspace: Workspace) -> Told:
         """Everything of one."""
-        presence = await look_in_time(workspace.directory, None)
-        told = await self._in_thread(_asked, _everything, workspace, presence)
-        return await _explained(workspace, presence, told)
+        [look] = await self._look([workspace])
+        return await self._in_thread(_asked, _everything, workspace, look)
+
+    async def _look(self, workspaces: Sequence[Workspace]) -> list["_Look"]:
+        directories = [workspace.directory for workspace in workspaces]
+        repositories = [workspace.repository or workspace.directory for workspace in workspaces]
+        seen = dict(zip(places := [*directories, *repositories], await look_at_all(places), strict=True))
+        return [
+            _Look(self._known(workspace, seen[directory]), seen[repository])
+            for workspace, directory, repository in zip(workspaces, directories, repositories, strict=True)
+        ]
+
+    def _known(self, workspace: Workspace, seen: Presence) -> Presence:
+        """Who watches it knows what is mounted over it, and seen in its place; else the newer word counts."""
+        return Presence.UNKNOWN if self._watched.get(workspace.id) is Presence.UNKNOWN else seen
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
 
-def _asked(ask: Callable[[Workspace, Presence], Told], workspace: Workspace, presence: Presence) -> Told:
+class _Look(NamedTuple):
+    directory: Presence
+    # That of the directory where there is none.
+    repository: Presence
+
+
+def _asked(ask: Callable[[Workspace, Presence], Told], workspace: Workspace, look: _Look) -> Told:
     """What does not answer holds up none of those that ask."""
-    if presence is Presence.UNKNOWN:
+    told = _said(ask, workspace, look)
+    if look.directory is Presence.GONE:
+        told = replace(told, error=f"{workspace.directory} does not exist", problem="missing")
+    elif told.error and look.repository is Presence.GONE:
+        why = f"its repository {workspace.repository} does not exist"
+        told = replace(told, error=why, problem="no repository")
+    return replace(told, presence=look.directory)
+
+
+def _said(ask: Callable[[Workspace, Presence], Told], workspace: Workspace, look: _Look) -> Told:
+    if look.directory is Presence.UNKNOWN:
         return Told(error=f"{workspace.directory} is out of reach", problem="out of reach")
+    if look.repository is Presence.UNKNOWN:
+        return Told(error=f"its repository {workspace.repository} is out of reach", problem="out of reach")
     try:
-        return ask(workspace, presence)
+        with told_as_by_git():
+            return ask(workspace, look.directory)
     except GitFailed as error:
         return Told(error=str(error), problem="unknown")
 
 
-async def _explained(workspace: Workspace, presence: Presence, told: Told) -> Told:
-    told = replace(told, presence=presence)
-    if presence is Presence.GONE:
-        return replace(told, error=f"{workspace.directory} does not exist", problem="missing")
-    if (
-        presence is Presence.PRESENT
-        and told.error
-        and workspace.repository
-        and await look_in_time(workspace.repository, None) is Presence.GONE
-    ):
-        why = f"its repository {workspace.repository} does not exist"
-        return replace(told, error=why, problem="no repository")
-    return told
-
-
-def _files(workspace: Workspace, presence: Presence) -> Told:
+def _files(common: InCommon, workspace: Workspace, presence: Presence) -> Told:
     if not workspace.repository or presence is Presence.GONE:
         return Told()
-    return _told(_files_of(workspace, one_of_many=True))
-
-
-def _files_of(workspace: Workspace, one_of_many: bool = False) -> Standing:
-    programs = programs_in(workspace.search_path)
-    return Standing(standing.files_of(workspace.directory, programs, one_of_many=one_of_many))
+    return _told(Standing(common.files_of(workspace)))
 
 
 def _told(found: Standing, is_whole: bool = False) -> Told:
@@ -120,16 +131,14 @@ def _everything(workspace: Workspace, presence: Presence) -> Told:
             return _told(standing.of_given(workspace.directory, programs_in(workspace.search_path)))
         return Told()
     found = worktrees.look(workspace)
-    files = found.files
-    if files.head and not files.upstream and presence is Presence.PRESENT:
-        ahead, behind = standing.ahead_behind(workspace.directory, workspace.base)
-        files = replace(files, ahead=ahead, behind=behind)
-    return _told(replace(found, files=files), is_whole=True)
+    if presence is Presence.PRESENT:
+        found = replace(found, files=against_base(found.files, workspace))
+    return _told(found, is_whole=True)
 
 
 def described(told: Told) -> dict[str, tuple[str, object]]:
     """As a D-Bus dictionary: each value with its type."""
-    values: dict[str, tuple[str, object]] = {}
+    values: dict[str, tuple[str, object]] = {"presence": ("s", told.presence.value)}
     if told.error:
         values["error"] = ("s", told.error)
     if told.problem:
@@ -155,6 +164,7 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
         values |= {
             "unpushed": ("u", told.standing.unpushed),
             "ignored": ("as", [_sendable(name) for name in files.ignored]),
+            "changed_copies": ("as", [_sendable(name) for name in files.changed_copies]),
             "ignored_directories": ("as", [_sendable(name) for name in files.ignored_directories]),
             "lost": ("as", [_sendable(words) for words in standing.thrown_away(told.standing)]),
         }

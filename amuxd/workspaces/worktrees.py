@@ -16,7 +16,7 @@ from amuxd.helpers import INHERITED
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
 from amuxd.workspaces.directories import Presence
-from amuxd.workspaces.hidden import BEING_CHECKED_OUT
+from amuxd.workspaces.hidden import BEING_CHECKED_OUT, told_as_by_git
 from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 
 # Of a file in git's index, by whether it is a program.
@@ -26,6 +26,11 @@ _HEADS = "refs/heads/"
 _WORKERS = "checkout.workers"
 # git config's exit code; any other is that of a failure.
 _NOT_SET = 1
+# Of git check-ref-format: git does not allow the name.
+_NOT_ALLOWED = 1
+# git's names for a commit, which it takes for that where a branch is so called.
+_NO_BRANCHES = ("@", "HEAD")
+_IN_NO_REPOSITORY = "not a git repository (or any"
 
 
 @dataclass(frozen=True)
@@ -64,17 +69,30 @@ def common_directory(repository: str) -> Path:
         raise InvalidArgument(str(error)) from error
 
 
+def repository_around(directory: str) -> Path:
+    """Its common directory, for a person who is there and wants a worktree."""
+    try:
+        return common_directory(directory)
+    except InvalidArgument as error:
+        if not str(error).startswith(_IN_NO_REPOSITORY):
+            raise
+        raise InvalidArgument(
+            f"{directory} is in no git repository: amux ws add --repo DIR names one, and --path DIR takes a "
+            "directory as it is"
+        ) from error
+
+
 def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None = None) -> Workspace:
     """What is going to be made, or InvalidArgument before anything is."""
     if wish.branch.startswith(_HEADS):
         # git would put that behind another refs/heads/.
         short = wish.branch.removeprefix(_HEADS)
         raise InvalidArgument(f"{wish.branch} is a ref: --branch {short} is its branch")
-    common = common or common_directory(wish.repository)
+    common = common or repository_around(wish.repository)
     repository = common.parent if common.name == ".git" else common
     branch = wish.branch or _branch_for(workspace)
     with ThreadPoolExecutor(3, "plan") as asking:
-        checked = asking.submit(_asked, wish.repository, "check-ref-format", "--branch", branch)
+        checked = asking.submit(_check_branch, wish.repository, branch)
         refs = asking.submit(_refs_of, str(repository), branch)
         registered = asking.submit(worktrees, str(repository))
     try:
@@ -293,6 +311,7 @@ def _is_beginning(content: bytes, whole: bytes) -> bool:
     return len(content) < len(whole) and whole.startswith(content)
 
 
+@told_as_by_git()
 def look(workspace: Workspace, there: str = "") -> Standing:
     """How it stands, perhaps moved; copies that nobody has changed since are nobody's work."""
     place, repository = there or workspace.directory, workspace.repository
@@ -303,8 +322,6 @@ def look(workspace: Workspace, there: str = "") -> Standing:
     own, made = standing.git_directory_of(workspace.directory, repository), branches.made(workspace)
     if presence is Presence.GONE:
         return standing.examine_from_afar(place, own, repository, made)
-    if own is None:
-        raise GitFailed([], -1, f"{directory} is no worktree of {repository}")
     found = standing.examine(directory, own, repository, made, programs_in(workspace.search_path))
     copied = copies.untracked(directory, workspace.copied)
     # That of the repository will do where a worktree that it was copied from is no more.
@@ -362,7 +379,8 @@ def keep_ahead(workspace: Workspace, force: bool, with_ignored: bool = False) ->
     found = _looked_at(workspace, force, with_ignored)
     if isinstance(found, Standing):
         try:
-            keeping.keep(workspace, found)
+            with told_as_by_git():
+                keeping.keep(workspace, found)
         except GitFailed as error:
             raise _not_removed(workspace, error) from error
 
@@ -382,6 +400,8 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
         raise WorkspaceDirty(f"{directory} is {link}: put the worktree itself there")
     try:
         if presence is Presence.PRESENT and directory not in worktrees(workspace.repository):
+            # It says so where git lists none that it cannot read.
+            standing.git_directory_of(directory, workspace.repository)
             if force:
                 return Stays(f"{directory} itself, which git does not list")
             raise WorkspaceDirty(
@@ -391,7 +411,8 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
         found = look(workspace)
     except GitFailed as error:
         if not force:
-            raise WorkspaceDirty(f"git cannot tell what is in {directory}: {error}") from error
+            way_out = _way_out(workspace) if error.code > 0 else ""
+            raise WorkspaceDirty(f"git cannot tell what is in {directory}: {error}{way_out}") from error
         if presence is Presence.GONE:
             return Stays(f"what git keeps for {directory}, for it cannot tell what that is ({error})")
         return Stays(f"{directory} itself, for git cannot tell what is in it ({error})")
@@ -399,6 +420,15 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
     if found.is_here:
         aside.refuse_immovable(workspace)
     return found
+
+
+def _way_out(workspace: Workspace) -> str:
+    repository = workspace.repository
+    if os.path.lexists(repository):
+        return ""
+    return (
+        f"; put {repository} back; --force forgets the workspace, and leaves {workspace.directory} as it is"
+    )
 
 
 def _refuse_losses(workspace: Workspace, found: Standing, force: bool, with_ignored: bool) -> None:
@@ -444,10 +474,11 @@ def _source(repository: str) -> Path | None:
 
 def _place(parent: Path, workspace: Workspace, registered: Container[str]) -> Path:
     name = _short(re.sub(r"[/\0]", "-", workspace.name))
-    # Neither hidden nor one of the two names that every directory has.
-    name = name.lstrip(".-") or workspace.id
-    place = parent / name
-    taken = place.exists() or str(place) in registered
+    # Neither hidden nor one of the two names that every directory has, nor what git makes no worktree of.
+    name = name.lstrip(".-")
+    place = parent / (workspace.id if name in ("", "@") else name)
+    # Where nobody can tell whether it is there, nothing can be made there.
+    taken = os.path.lexists(place) or str(place) in registered
     return Path(place_of_its_own(place, workspace)) if taken else place
 
 
@@ -459,7 +490,20 @@ def _branch_for(workspace: Workspace) -> str:
     """The name, as far as git takes it for that of a branch."""
     words = re.sub(r"[\s~^:?*\[\\\x00-\x20\x7f]+|\.\.+|@\{|//+", "-", workspace.name).strip("-/")
     parts = [re.sub(r"\.lock$", "", part.strip(".")) for part in words.removeprefix(_HEADS).split("/")]
-    return _short("/".join(part for part in parts if part).lstrip("-")) or f"amux-{workspace.id}"
+    branch = _short("/".join(part for part in parts if part).lstrip("-"))
+    return f"amux-{workspace.id}" if branch in ("", *_NO_BRANCHES) else branch
+
+
+def _check_branch(repository: str, branch: str) -> None:
+    is_allowed = not branch.startswith("-") and branch not in _NO_BRANCHES
+    try:
+        git(repository, "check-ref-format", _HEADS + branch)
+    except GitFailed as error:
+        if error.code != _NOT_ALLOWED:
+            raise
+        is_allowed = False
+    if not is_allowed:
+        raise InvalidArgument(f"{branch!r} is no name for a branch")
 
 
 def _short(name: str) -> str:
@@ -477,11 +521,15 @@ def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
 def _lasting(repository: str, base: str) -> str:
     """The full name of a branch, so that what it began from can be told later; else the commit."""
     try:
-        # It would be taken for an option.
-        name = "" if base.startswith("-") else git(repository, "rev-parse", "--symbolic-full-name", base)
-        if name.startswith("refs/"):
-            return name.strip()
-        return git(repository, "rev-parse", "--verify", "--end-of-options", base + "^{commit}").strip()
+        asked = ["rev-parse", "--revs-only", base, "--symbolic-full-name", base]
+        # With a dash it would be taken for an option.
+        found = [] if base.startswith("-") else git(repository, *asked).split()
+        if any(word.startswith("^") for word in found):
+            # What a range leaves out.
+            raise InvalidArgument(f"{base!r} is not one commit")
+        if len(found) == 2 and found[1].startswith("refs/"):
+            return found[1]
+        return standing.commit_of(repository, base)
     except GitFailed as error:
         if base == "HEAD":
             raise InvalidArgument(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from amuxd.paths import SESSIONS_PATH
+from amuxd.addresses import SESSIONS_PATH
 from amuxd.states import ARCHIVABLE, RERUNNABLE, WITHIN_A_RUN, State
 from harness.bus import Proxy
 from harness.client import BUS_NAME, Session

@@ -19,7 +19,7 @@ import pytest
 from jeepney import DBusAddress, MessageType, new_method_call
 from jeepney.io.blocking import open_dbus_connection
 
-from amuxd import paths
+from amuxd import addresses
 
 ROOT = Path(__file__).parents[2]
 STANDIN = Path(__file__).with_name("standin.py")
@@ -188,7 +188,7 @@ class Stand:
     def tell(self, member: str, signature: str = "", *body: Any) -> tuple[Any, ...]:
         os.environ["DBUS_SESSION_BUS_ADDRESS"] = self.address
         with open_dbus_connection() as connection:
-            address = DBusAddress(paths.MANAGER_PATH, paths.BUS_NAME, "org.amux.Standin")
+            address = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, "org.amux.Standin")
             call = new_method_call(address, member, signature or None, body)
             reply = connection.send_and_get_reply(call, timeout=DEADLINE)
         assert reply.header.message_type is MessageType.method_return, reply.body
@@ -213,7 +213,7 @@ class Stand:
                 connection.send_and_get_reply(
                     new_method_call(address, "GetConnectionUnixProcessID", "s", (name,)), timeout=DEADLINE
                 ).body[0]
-                for name in (paths.BUS_NAME, "org.freedesktop.DBus")
+                for name in (addresses.BUS_NAME, "org.freedesktop.DBus")
             ]
         return found[0], found[1]
 

@@ -21,7 +21,7 @@ from jeepney import (
 )
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from amuxd import __version__, paths, states
+from amuxd import __version__, addresses, states
 
 ERROR = "org.amux.Amux1.Error."
 CONTROL = "org.amux.Standin"
@@ -79,7 +79,7 @@ def now() -> int:
 
 
 def path_of(key: str) -> str:
-    return f"{paths.SESSIONS_PATH}/{key}"
+    return f"{addresses.SESSIONS_PATH}/{key}"
 
 
 class Standin:
@@ -115,7 +115,7 @@ class Standin:
 
     def serve(self) -> None:
         bus = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
-        self.connection.send(new_method_call(bus, "RequestName", "su", (paths.BUS_NAME, 4)), serial=1000)
+        self.connection.send(new_method_call(bus, "RequestName", "su", (addresses.BUS_NAME, 4)), serial=1000)
         while True:
             # The call that had us started comes before the reply to our own.
             message = self.connection.receive()
@@ -153,13 +153,13 @@ class Standin:
             raise Refusal("org.freedesktop.DBus.Error.UnknownMethod", f"no method {member}")
         if interface == CONTROL:
             return getattr(self, "control_" + member.lower())(*body) or ("", ())
-        if interface == PROPERTIES and path == paths.MANAGER_PATH:
+        if interface == PROPERTIES and path == addresses.MANAGER_PATH:
             version = ("s", self.version)
             return ("a{sv}", ({"Version": version},)) if member == "GetAll" else ("v", (version,))
         if member == "Ping":
             return "", ()
         answer: tuple[str, tuple[Any, ...]]
-        if path == paths.MANAGER_PATH:
+        if path == addresses.MANAGER_PATH:
             answer = getattr(self, "manager_" + member.lower())(*body)
             return answer
         key = path.rpartition("/")[2]
@@ -177,7 +177,7 @@ class Standin:
         return {name: (SIGNATURES[name], value) for name, value in known.items() if not only or name in only}
 
     def emit(self, member: str, signature: str, *body: Any) -> None:
-        emitter = DBusAddress(paths.MANAGER_PATH, interface=paths.MANAGER_INTERFACE)
+        emitter = DBusAddress(addresses.MANAGER_PATH, interface=addresses.MANAGER_INTERFACE)
         self.connection.send(new_signal(emitter, member, signature, body))
 
     def move(self, session: dict[str, Any], new: str, reason: str, **changes: Any) -> None:
@@ -229,8 +229,8 @@ class Standin:
             "HostAlive": "none",
         }
         self.sessions[key] = session
-        added = {paths.SESSION_INTERFACE: self.variants(session)}
-        emitter = DBusAddress(paths.MANAGER_PATH, interface=OBJECT_MANAGER)
+        added = {addresses.SESSION_INTERFACE: self.variants(session)}
+        emitter = DBusAddress(addresses.MANAGER_PATH, interface=OBJECT_MANAGER)
         self.connection.send(new_signal(emitter, "InterfacesAdded", "oa{sa{sv}}", (path_of(key), added)))
         self.start(session)
         return "o", (path_of(key),)
@@ -289,8 +289,8 @@ class Standin:
         if session["State"] == "running" and not options["force"][1]:
             raise Refusal("InvalidTransition", "a running session is not removed: use rm -f")
         del self.sessions[session["Id"]]
-        emitter = DBusAddress(paths.MANAGER_PATH, interface=OBJECT_MANAGER)
-        gone = (path_of(session["Id"]), [paths.SESSION_INTERFACE])
+        emitter = DBusAddress(addresses.MANAGER_PATH, interface=OBJECT_MANAGER)
+        gone = (path_of(session["Id"]), [addresses.SESSION_INTERFACE])
         self.connection.send(new_signal(emitter, "InterfacesRemoved", "oas", gone))
         return "", ()
 

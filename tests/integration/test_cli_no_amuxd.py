@@ -25,7 +25,7 @@ from cli_fixtures import (
 from jeepney import DBusAddress, new_method_call
 from jeepney.io.blocking import open_dbus_connection
 
-from amuxd import __version__, paths
+from amuxd import __version__, addresses
 
 
 def test_amuxd_that_hangs(stand: Stand) -> None:
@@ -82,7 +82,7 @@ def test_amuxd_of_another_version(stand: Stand) -> None:
 
 
 def test_amuxd_that_does_not_start(bus: Stand) -> None:
-    service = f"[D-BUS Service]\nName={paths.BUS_NAME}\nExec=/bin/false\n"
+    service = f"[D-BUS Service]\nName={addresses.BUS_NAME}\nExec=/bin/false\n"
     (bus.services / "amux.service").write_text(service)
     reload(bus)
     code, _, err = bus.amux("ls")
@@ -92,7 +92,7 @@ def test_amuxd_that_does_not_start(bus: Stand) -> None:
 
 
 def test_amuxd_is_started_by_the_first_call(bus: Stand) -> None:
-    service = f"[D-BUS Service]\nName={paths.BUS_NAME}\nExec={sys.executable} {STANDIN}\n"
+    service = f"[D-BUS Service]\nName={addresses.BUS_NAME}\nExec={sys.executable} {STANDIN}\n"
     (bus.services / "amux.service").write_text(service)
     reload(bus)
     assert bus.amux("ls", "--json") == (0, "[]\n", "")

@@ -80,6 +80,9 @@ def test_a_program_that_cannot_start_leaves_a_failed_session(stand: Stand) -> No
         (["--attach", "--wait"], "--wait"),
         (["--frobnicate"], "--frobnicate"),
         (["-n", ""], "a name must not be empty"),
+        (["-w", ""], "invalid value for '-w' / '--workspace': it must not be empty"),
+        (["-a", ""], "invalid value for '-a' / '--agent': it must not be empty"),
+        (["-C", ""], "invalid value for '-C' / '--directory': Directory '' does not exist"),
     ],
 )
 def test_a_bad_argument_leaves_no_session(stand: Stand, arguments: list[str], says: str) -> None:

@@ -15,6 +15,7 @@ from cli_fixtures import (
     stand,  # noqa: F401
     wait_for,
 )
+from harness.loaded import LOADED, WITH_CLICK
 
 from amuxd import __version__
 
@@ -22,11 +23,12 @@ from amuxd import __version__
 def test_a_broken_pipe_is_quiet(build: Stand) -> None:
     command = f"{sys.executable} -m amuxd.cli watch | head -1"
     script = ["bash", "-c", command + '; echo "${PIPESTATUS[0]}"']
+    # Without a buffer, in which what comes at once with the first line would stay.
     process = subprocess.Popen(
-        script, env=build.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        script, env=build.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
     )
     assert process.stdout is not None
-    assert "running" in process.stdout.readline()
+    assert b"running" in process.stdout.readline()
 
     def has_noticed() -> bool:
         # What is printed before head has ended breaks nothing.
@@ -35,7 +37,7 @@ def test_a_broken_pipe_is_quiet(build: Stand) -> None:
 
     wait_for(has_noticed)
     out, err = process.communicate(timeout=DEADLINE)
-    assert (out, err) == ("141\n", "")
+    assert (out, err) == (b"141\n", b"")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ls", "--help"]])
@@ -70,6 +72,11 @@ def test_a_full_disk_is_told(build: Stand) -> None:
         (["show", "a", "b"], "amux: got unexpected extra argument"),
         (["stop"], "amux: missing argument 'S...'"),
         (["--frobnicate"], "amux: no such option"),
+        (["ls", "-w", ""], "amux: invalid value for '-w' / '--workspace': it must not be empty\n"),
+        (["ws", "add", "x", "--branch="], "amux: invalid value for '--branch': it must not be empty\n"),
+        (["ws", "add", "x", "--base="], "amux: invalid value for '--base': it must not be empty\n"),
+        (["ws", "add", "x", "--repo="], "amux: invalid value for '--repo': directory '' does not exist\n"),
+        (["ws", "add", "x", "--path="], "amux: invalid value for '--path': directory '' does not exist\n"),
         (["completion", "tcsh"], "amux: invalid value for"),
         (["completion"], "amux: missing argument '{bash|zsh|fish}'. choose from: bash, zsh, fish\n"),
     ],
@@ -99,25 +106,34 @@ def test_help_and_version_need_no_amuxd(bus: Stand) -> None:
         assert bus.amux(command, "--help")[0] == 0
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ls"]])
-def test_nothing_heavy_is_imported(build: Stand, arguments: list[str]) -> None:
-    heavy = [
-        "asyncio",
-        "dbus_fast",
-        "libtmux",
-        "filelock",
-        "psutil",
-        "subprocess",
-        "json",
-        "importlib.metadata",
-    ]
-    script = (
-        "import sys; from amuxd.cli.app import run; run(sys.argv[1:]);"
-        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
-    )
-    command = [sys.executable, "-c", script, *arguments]
-    finished = subprocess.run(command, env=build.environment, capture_output=True, text=True, check=True)
-    assert finished.stderr == "[]\n"
+HEAVY = ["asyncio", "dbus_fast", "libtmux", "filelock", "psutil", "subprocess", "json", "importlib.metadata"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], HEAVY),
+        (["ls", "-a"], HEAVY),
+        # By their names alone, lists do without click as well.
+        (["ls"], [*HEAVY, "click", "pathlib", "shutil"]),
+        (["ls", "--json"], [*set(HEAVY) - {"json"}, "click", "pathlib", "shutil"]),
+    ],
+)
+def test_nothing_heavy_is_imported(build: Stand, arguments: list[str], heavy: list[str]) -> None:
+    def out_and_err(script: str) -> tuple[str, str]:
+        command = [sys.executable, "-c", script, *arguments]
+        finished = subprocess.run(command, env=build.environment, capture_output=True, text=True, check=True)
+        return finished.stdout, finished.stderr
+
+    out, loaded = out_and_err(LOADED)
+    assert "amuxd.cli.way_out" in loaded.split()
+    assert [name for name in heavy if name in loaded.split()] == []
+    with_click, err = out_and_err(WITH_CLICK)
+    assert (_timeless(with_click), err) == (_timeless(out), "")
+
+
+def _timeless(listed: str) -> str:
+    return re.sub(r"\b\d+s\b", "0s", listed)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -128,7 +144,9 @@ def test_completion(build: Stand, shell: str) -> None:
     assert "build" in out
 
 
-def test_completion_is_quiet_without_amuxd(bus: Stand) -> None:
-    code, out, err = bus.amux(_AMUX_COMPLETE="bash_complete", COMP_WORDS="amux show bu", COMP_CWORD="2")
+@pytest.mark.parametrize("words", ["amux show bu", "amux ws rm fi", "amux ls -w fi"])
+def test_completion_is_quiet_without_amuxd(bus: Stand, words: str) -> None:
+    last = str(len(words.split()) - 1)
+    code, out, err = bus.amux(_AMUX_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)
     assert (code, out.strip(), err) == (0, "", "")
     assert not (bus.directory / "run" / "amux").exists()

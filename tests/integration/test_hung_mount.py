@@ -74,6 +74,21 @@ def test_it_is_out_of_reach_and_nothing_waits_for_it(amux: Amux, directory: Path
     assert not directory.exists()
 
 
+def test_a_repository_that_hangs_holds_up_none_of_the_others(
+    amux: Amux, directory: Path, tmp_path: Path
+) -> None:
+    amux.cli("ws", "add", "other", cwd=repository(tmp_path / "else"))
+    with hung(amux, tmp_path / "code"):
+        # More often than amuxd has threads to ask git in.
+        with ThreadPoolExecutor(12) as pool:
+            for told in pool.map(changes, [amux] * 12):
+                assert told == {"far": "out of reach", "near": "out of reach", "other": "-"}
+        said = f"Problem:     its repository {tmp_path / 'code'} is out of reach"
+        assert said in amux.cli("ws", "show", "far").stdout
+        assert "Problem:" not in amux.cli("ws", "show", "other").stdout
+    assert changes(amux) == {"far": "-", "near": "-", "other": "-"}
+
+
 def test_what_is_live_in_it_is_left_alone(amux: Amux, directory: Path) -> None:
     session = amux.create(["sleep", "1000"], workspace="far")
     path = amux.manager.call("GetWorkspace", "s", "far")

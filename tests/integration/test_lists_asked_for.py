@@ -1,5 +1,6 @@
 """What is asked of a list and does not exist is refused, and not left out in silence."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,23 @@ def test_what_there_is_not_is_refused(amux: Amux, filter: dict[str, Any], said: 
     amux.create(["sleep", "infinity"])
     with pytest.raises(CallFailed, match=said) as refused:
         amux.sessions(**filter)
+    assert refused.value.name == "org.amux.Amux1.Error.InvalidArgument"
+
+
+def test_of_workspaces_as_well(amux: Amux, tmp_path: Path) -> None:
+    amux.cli("ws", "add", "here", "--path", str(tmp_path))
+
+    def listed(**filter: tuple[str, Any]) -> dict[str, Any]:
+        [(_, properties)] = amux.manager.call("ListWorkspaces", "a{sv}", filter)
+        return dict(properties)
+
+    assert listed(properties=("as", ["Name"])) == {"Name": ("s", "here")}
+    assert set(listed(properties=("as", ["Slots"]), status=("b", True))) == {"Slots", "Status"}
+    assert {"Name", "Slots", "CreatedUSec"} <= set(listed())
+    with pytest.raises(CallFailed, match="there is no property 'Bogus'"):
+        listed(properties=("as", ["Name", "Bogus"]))
+    with pytest.raises(CallFailed, match="there is no filter 'bogus'") as refused:
+        listed(bogus=("b", True))
     assert refused.value.name == "org.amux.Amux1.Error.InvalidArgument"
 
 

@@ -17,7 +17,7 @@ OLDER = "0.0.9"
 LATER = {
     "__init__.py": (f'__version__ = "{__version__}"', f'__version__ = "{OLDER}"'),
     "bus/options.py": ('description=take(options, "description", str, ""),', ""),
-    "bus/objects.py": ('take(wanted, "properties", ', 'take({}, "properties", '),
+    "bus/objects.py": ("properties_from(wanted, SESSION)", "properties_from({}, SESSION)"),
 }
 
 

@@ -25,6 +25,7 @@ from amuxd.workspaces.slots import Queued, Taken, free
 RACERS = 20
 SLOTS = 2
 ROUNDS = 1000
+TURNS = 40
 FORK = multiprocessing.get_context("fork")
 BOOT = "this boot"
 
@@ -152,15 +153,18 @@ def track() -> Iterator[Track]:
 
 def one_round(track: Track, chance: random.Random, number: int) -> None:
     """Whoever is live ends, by its own will or by a signal; then all that do not wait race at once."""
-    for racer in track.live():
+    ended = track.live()
+    for racer in ended:
         if chance.random() < 0.2:
             track.kill(racer)
         else:
             racer.orders.send("end")
             assert track.answers([racer]) == {racer.id: "ended"}
-        track.begin_again(racer)
     present = track.ledger.tidy("ws0001")
     assert not present.holders
+    # Only now: with a new run alone a slot would be given back as well.
+    for racer in ended:
+        track.begin_again(racer)
     waiting = [place.session_id for place in present.queue]
     heads = waiting[: free(present)]
     assert heads == waiting[:SLOTS]
@@ -197,3 +201,43 @@ def test_twenty_processes_for_two_slots(track: Track) -> None:
     chance = random.Random(5)
     for number in range(ROUNDS):
         one_round(track, chance, number)
+
+
+def take_and_give_back(root: Path, session_id: str, results: Connection) -> None:
+    """Again and again; tells how often it had a slot, and how often nobody would have known of that."""
+    store = Store(root)
+    ledger = Ledger(root, store, BOOT)
+    had = unknown = 0
+    for run in range(1, TURNS + 1):
+        if run > 1:
+            move(store, session_id, State.CREATED, run=run)
+        with ledger.taking(session_id, run):
+            outcome = ledger.take("ws0001", session_id, run, may_wait=False)
+            if isinstance(outcome, Taken):
+                move(store, session_id, State.RUNNING)
+        if isinstance(outcome, Taken):
+            had += 1
+            present = files.read(Workspace, root / "workspaces/ws0001.json")
+            holders = {place.session_id for place in present.holders}
+            unknown += session_id not in holders or len(holders) > SLOTS
+            move(store, session_id, State.COMPLETED)
+            ledger.tidy("ws0001")
+    results.send((had, unknown))
+
+
+def test_slots_are_taken_and_given_back_at_the_same_time(track: Track) -> None:
+    told: list[Connection] = []
+    racing = []
+    for racer in track.racers:
+        ours, theirs = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=take_and_give_back, args=(track.root, racer.id, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        told.append(ours)
+        racing.append(process)
+    results = [answer.recv() for answer in told]
+    for process in racing:
+        process.join()
+    assert sum(had for had, _ in results) > TURNS
+    assert [unknown for _, unknown in results] == [0] * RACERS
+    assert not track.ledger.tidy("ws0001").holders

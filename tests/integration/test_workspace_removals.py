@@ -6,13 +6,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+from harness.bus import CallFailed
+from harness.client import BUS_NAME
 from harness.daemon import Amux
 from harness.repositories import commit, repository
 from workspace_fixtures import (
+    listed,
     repo,  # noqa: F401
     run_in,
     workspace_directory,
 )
+
+WORKSPACE = "org.amux.Amux1.Workspace"
 
 
 def test_a_removal_orphans_what_was_to_run_in_it(amux: Amux, repo: Path) -> None:
@@ -47,7 +52,12 @@ def test_a_removal_by_force_that_is_refused_throws_nothing_away_and_ends_nothing
     refused = amux.cli("ws", "rm", "--force", "fix", check=False)
     assert (refused.returncode, refused.stdout) == (4, "")
     assert refused.stderr.endswith("take that away first\n")
+    # Nor for whoever does not ask beforehand what would be lost.
+    where = amux.manager.call("GetWorkspace", "s", "fix")
+    with pytest.raises(CallFailed, match="take that away first"):
+        amux.bus.proxy(BUS_NAME, where, WORKSPACE).call("Remove", "a{sv}", {"force": ("b", True)})
     assert session.state == "running"
+    assert (directory / "new").read_text() == "work"
     (directory / "nested").rename(directory.with_name("saved"))
     removed = amux.cli("ws", "rm", "--force", "fix").stdout.splitlines()
     assert removed == [
@@ -90,7 +100,7 @@ def test_a_removal_that_the_disk_did_not_take_is_finished_later(amux: Amux, repo
     amux.restart()
     assert "missing" in amux.cli("ws", "ls").stdout
     amux.cli("ws", "rm", "one")
-    assert amux.cli("ws", "ls").stdout == ""
+    assert listed(amux) == []
 
 
 def test_what_is_stopped_by_force_is_said_first(amux: Amux, repo: Path) -> None:

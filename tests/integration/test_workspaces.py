@@ -3,15 +3,20 @@
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from harness.bus import CallFailed
 from harness.daemon import Amux
+from harness.loaded import LOADED, WITH_CLICK
 from harness.repositories import commit, git
 from harness.waiting import until
 from workspace_fixtures import (
     configure,
+    listed,
     repo,  # noqa: F401
     run_in,
     workspace_directory,
@@ -55,6 +60,27 @@ def test_a_worktree_from_its_making_to_its_removal(amux: Amux, repo: Path) -> No
     assert git(repo, "branch", "--format=%(refname:short)") == "main"
 
 
+def test_a_list_by_its_name_alone_is_the_one_that_click_gives_and_does_without_click(
+    amux: Amux, repo: Path
+) -> None:
+    for name in ("clean", "dirty", "missing"):
+        amux.cli("ws", "add", name, cwd=repo)
+    (workspace_directory(amux, "dirty") / "new").write_text("work")
+    shutil.rmtree(workspace_directory(amux, "missing"))
+
+    def out_and_err(script: str, *arguments: str) -> tuple[str, str]:
+        finished = amux.machine.run([sys.executable, "-c", script, *arguments], env=amux.environment)
+        return finished.stdout, finished.stderr
+
+    for arguments in (["ws", "ls"], ["ws", "ls", "--json"]):
+        out, loaded = out_and_err(LOADED, *arguments)
+        assert "1 untracked" in out or '"untracked": [\n      "new"\n    ]' in out
+        assert "missing" in out
+        assert "amuxd.cli.way_out" in loaded.split()
+        assert not {"click", "pathlib"} & set(loaded.split())
+        assert out_and_err(WITH_CLICK, *arguments) == (out, "")
+
+
 def test_a_directory_that_no_session_works_in_is_shown_as_it_is(amux: Amux, repo: Path) -> None:
     def presence() -> list[str]:
         shown = json.loads(amux.cli("ws", "show", "fix", "--json").stdout)
@@ -80,7 +106,9 @@ def test_a_workspace_that_is_made_by_run_has_copies_and_is_set_up(amux: Amux, re
     assert (here / "code/one/.env").read_text() == "KEY=1"
     refused = amux.cli("ws", "setup", "one", check=False)
     assert refused.returncode == 4
-    assert "nobody has allowed" in refused.stderr
+    [one] = json.loads(amux.cli("ws", "ls", "--json").stdout)
+    assert refused.stderr.startswith("amux: nobody has allowed 'cat .env' in ")
+    assert refused.stderr.endswith(f"\n      amux ws setup --allow {one['id']}\n")
     assert "(not allowed yet)" in amux.cli("ws", "show", "one").stdout
     assert "setting up one" in amux.cli("ws", "setup", "one", "--allow").stdout
     # Once is enough, and for every worktree of the repository, by another amuxd too.
@@ -91,10 +119,52 @@ def test_a_workspace_that_is_made_by_run_has_copies_and_is_set_up(amux: Amux, re
     configure(amux, f'{places}setup = "echo broken; exit 3"\n')
     failed = amux.cli("ws", "add", "--allow-setup", "four", cwd=repo, check=False)
     assert failed.returncode == 1
+    assert failed.stdout.splitlines()[0] == f"added four: {here}/code/four"
     assert "  broken\n" in failed.stderr
-    assert "the set-up of four failed: exited with code 3" in failed.stderr
+    assert "the set-up of four failed: exited with code 3\n" in failed.stderr
+    failed = amux.cli("run", "-w", "five", "--create", "-n", "none", "--", "true", cwd=repo, check=False)
+    assert failed.returncode == 1
+    why = "the set-up of five failed: exited with code 3"
+    assert f"amux: {why}; five was made, and the command was not started\n" in failed.stderr
+    assert "none" not in amux.cli("ls").stdout
     listed = json.loads(amux.cli("ws", "ls", "--json").stdout)
-    assert [workspace["name"] for workspace in listed] == ["one", "two", "four"]
+    assert [workspace["name"] for workspace in listed] == ["one", "two", "four", "five"]
+
+
+def test_names_of_workspaces_are_completed(amux: Amux, repo: Path) -> None:
+    for name in ("fix", "fine", "other"):
+        amux.cli("ws", "add", name, cwd=repo)
+    amux.create(["sleep", "1000"], name="fish")
+
+    def completed(words: str) -> set[str]:
+        asked = {"_AMUX_COMPLETE": "bash_complete", "COMP_WORDS": words}
+        asked["COMP_CWORD"] = str(len(words.split()) - 1)
+        return set(amux.cli(env=asked).stdout.split())
+
+    for before in ("ws rm", "ws rm other", "ws show", "ws setup", "run -w", "ls -w"):
+        assert completed(f"amux {before} fi") == {"plain,fix", "plain,fine"}, before
+    [identifier] = [w["id"] for w in json.loads(amux.cli("ws", "ls", "--json").stdout) if w["name"] == "fix"]
+    assert completed(f"amux ws rm {identifier[:4]}") == {f"plain,{identifier}"}
+
+
+def test_on_the_bus_what_is_empty_counts_as_not_given(amux: Amux, repo: Path) -> None:
+    options = {"repo": ("s", str(repo)), "path": ("s", ""), "branch": ("s", ""), "base": ("s", "")}
+    amux.manager.call("AddWorkspace", "sa{sv}", "fix", options)
+    assert git(workspace_directory(amux, "fix"), "branch", "--show-current") == "fix"
+    session = run_in(amux, "")
+    assert session.get("WorkspaceName") == ""
+    assert list(amux.sessions(workspace=("s", ""))) == [session.id]
+    assert amux.sessions(workspace=("s", "fix")) == {}
+
+
+def test_where_a_name_is_too_long_nothing_is_made(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    for long in (tmp_path / ("x" * 300), tmp_path / "/".join(["x" * 200] * 30)):
+        configure(amux, f'[workspaces]\ndirectory = "{long}"\n')
+        refused = amux.cli("ws", "add", "fix", cwd=repo, check=False)
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines()[0] == f"amux: {long}/code cannot be made: File name too long"
+    assert git(repo, "branch", "--format=%(refname:short)") == "main"
+    assert len(amux.cli("ws", "ls").stdout.splitlines()) == 1
 
 
 def test_what_begins_as_the_id_of_another_is_made_all_the_same(amux: Amux, repo: Path) -> None:
@@ -120,7 +190,18 @@ def test_what_is_asked_wrongly_leaves_nothing(amux: Amux, repo: Path, tmp_path: 
     assert told("ws", "add", "x", "--path", "/", "--branch", "y")[0] == 2
     assert told("ws", "add", " ", "--path", "/") == (2, "a name must not be empty")
     assert told("ws", "add", "fix", "--base", "nowhere")[0] == 2
-    assert amux.cli("ws", "ls").stdout == ""
+    assert told("ws", "add", "fix", "--base", "main..main") == (2, "'main..main' is not one commit")
+    assert told("ws", "add", "fix", "--branch", "a\nb") == (2, r"'a\nb' is no name for a branch")
+    outside = amux.cli("ws", "add", "x", check=False, cwd=tmp_path)
+    assert outside.returncode == 2
+    assert outside.stderr.startswith(f"amux: {tmp_path} is in no git repository: amux ws add --repo DIR ")
+    (tmp_path / "gone").mkdir()
+    script = 'cd "$1"; rmdir "$1"; shift; exec "$@"'
+    command = ["sh", "-c", script, "sh", str(tmp_path / "gone"), str(amux.bindir / "amux"), "ws", "add", "x"]
+    gone = amux.machine.run(command, check=False, env=amux.environment)
+    hint = "\n      amux ws add --repo DIR x\n"
+    assert (gone.returncode, gone.stderr) == (2, f"amux: this directory no longer exists{hint}")
+    assert listed(amux) == []
     amux.cli("ws", "add", "fix", "--path", str(tmp_path))
     assert told("ws", "add", "fix", "--path", "/") == (1, "there is a workspace named 'fix' already")
     assert told("ws", "add", "other", "--path", str(tmp_path))[1].endswith("is the workspace fix already")
@@ -166,7 +247,7 @@ def test_amuxd_is_killed_while_it_makes_one(amux: Amux, repo: Path) -> None:
     directory = workspace_directory(amux, "fix")
     killed_meanwhile()
     amux.start()
-    until(lambda: amux.cli("ws", "ls").stdout == "")
+    until(lambda: listed(amux) == [])
     assert git(repo, "branch", "--format=%(refname:short)") == "main"
     amux.cli("ws", "add", "fix", cwd=repo)
     amux.cli("ws", "rm", "fix")
@@ -199,20 +280,34 @@ def test_a_workspace_in_a_workspace_and_one_that_is_missing(amux: Amux, repo: Pa
     assert refused.returncode == 4
     assert f"{directory} is not there, and nobody can tell what work is in it" in refused.stderr
     amux.cli("ws", "rm", "--force", "outer")
-    assert amux.cli("ws", "ls").stdout == ""
+    assert listed(amux) == []
 
 
 def test_a_person_is_asked_before_a_set_up_command_runs(amux: Amux, repo: Path) -> None:
     configure(amux, '[workspaces]\nsetup = "touch done"\n')
     with amux.terminal("ws", "add", "--repo", str(repo), "no") as terminal:
+        terminal.expect("added no")
         terminal.expect("Run 'touch done' in it")
         terminal.type("n\r")
-        terminal.expect("added no")
+        terminal.wait()
     assert not (workspace_directory(amux, "no") / "done").exists()
     with amux.terminal("ws", "add", "--repo", str(repo), "yes") as terminal:
+        terminal.expect("added yes")
         terminal.expect("Run 'touch done' in it")
         terminal.type("y\r")
-        terminal.expect("added yes")
+        terminal.wait()
     assert (workspace_directory(amux, "yes") / "done").exists()
     # The set-up's own file is work of nobody's knowledge: it is told like any other.
     assert "1 untracked file (done)" in amux.cli("ws", "rm", "yes", check=False).stderr
+
+
+def test_a_set_up_that_waits_for_a_slot_says_so(amux: Amux, repo: Path) -> None:
+    configure(amux, '[workspaces]\nsetup = "true"\n')
+    amux.cli("ws", "add", "--no-setup", "--slots", "1", "one", cwd=repo)
+    holder = run_in(amux, "one")
+    process = amux.popen("ws", "setup", "--allow", "one", stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "setting up one, waiting for a slot in one (1st): true\n"
+    holder.stop()
+    assert process.wait(60) == 0
+    process.stdout.close()

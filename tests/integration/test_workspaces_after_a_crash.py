@@ -7,6 +7,7 @@ import pytest
 from harness.daemon import Amux
 from harness.repositories import git, repository
 from harness.waiting import until
+from workspace_fixtures import listed
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_it_is_looked_at_again(amux: Amux, repo: Path) -> None:
     amux.start()
     until(lambda: "bad config line" in amux.cli("ws", "show", "fix").stdout)
     mend(configuration)
-    until(lambda: amux.cli("ws", "ls").stdout == "", timeout=60)
+    until(lambda: listed(amux) == [], timeout=60)
     assert not file.exists()
     assert not directory.exists()
     amux.cli("ws", "add", "fix", cwd=repo)
@@ -114,7 +115,7 @@ def test_by_force_its_file_is_put_aside_and_its_directory_stays(amux: Amux, repo
     assert [removed[0], removed[2]] == ["removed fix", f"  kept {directory}"]
     assert (directory / "file0").exists()
     assert not file.exists()
-    assert amux.cli("ws", "ls").stdout == ""
+    assert listed(amux) == []
 
 
 def test_one_of_which_nothing_is_left_is_forgotten(amux: Amux, repo: Path) -> None:
@@ -122,5 +123,5 @@ def test_one_of_which_nothing_is_left_is_forgotten(amux: Amux, repo: Path) -> No
     shutil.rmtree(directory)
     repo.rename(repo.with_name("away"))
     amux.start()
-    until(lambda: amux.cli("ws", "ls").stdout == "")
+    until(lambda: listed(amux) == [])
     assert not file.exists()

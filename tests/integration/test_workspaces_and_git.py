@@ -168,6 +168,27 @@ def test_a_checkout_goes_on_without_who_asked_for_it(amux: Amux, repo: Path, tmp
     assert (workspace_directory(amux, "fix") / "some.slow").read_text() == "stored\n"
 
 
+def test_one_that_is_being_made_is_told_as_that(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    commit(repo, ".gitattributes", "*.slow filter=slow\n")
+    commit(repo, "some.slow", "stored\n")
+    os.mkfifo(tmp_path / "go")
+    git(repo, "config", "filter.slow.smudge", f"touch {tmp_path}/reached; read _ <{tmp_path}/go; cat")
+    adding = amux.popen("ws", "add", "fix", cwd=repo, stdout=subprocess.DEVNULL)
+    until((tmp_path / "reached").exists)
+    for words, code, told in (
+        (("ws", "show", "fix"), 3, "the workspace 'fix' is just being made"),
+        (("ws", "rm", "fix"), 3, "the workspace 'fix' is just being made"),
+        (("run", "-w", "fix", "--", "true"), 3, "the workspace 'fix' is just being made"),
+        (("ws", "add", "fix"), 1, "a workspace named 'fix' is just being made"),
+    ):
+        refused = amux.cli(*words, cwd=repo, check=False)
+        assert (refused.returncode, refused.stderr.splitlines()[0]) == (code, f"amux: {told}")
+    running = amux.popen("run", "-w", "fix", "--create", "--", "true", cwd=repo, stdout=subprocess.DEVNULL)
+    (tmp_path / "go").write_text("\n")
+    assert [running.wait(30), adding.wait(30)] == [0, 0]
+    assert "fix" in amux.cli("ws", "show", "fix").stdout
+
+
 def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:
     """One checks a file out that takes for ever, another asks how a worktree stands, which takes as long."""
     commit(repo, ".gitattributes", "*.slow filter=slow\n")

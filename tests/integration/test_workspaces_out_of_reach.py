@@ -10,12 +10,13 @@ from harness.bus import CallFailed
 from harness.daemon import Amux
 from harness.repositories import git
 from workspace_fixtures import (
+    listed,
     repo,  # noqa: F401
     run_in,
     workspace_directory,
 )
 
-from amuxd import paths
+from amuxd import addresses
 
 
 def test_a_file_that_cannot_be_read_is_left_as_it_is(amux: Amux, repo: Path) -> None:
@@ -49,12 +50,13 @@ def test_one_that_cannot_be_read_is_shown_and_keeps_its_name(amux: Amux, repo: P
     text = text if damage == "newer" else text[: text.index('"created_at"')]
     file.write_text(text)
     amux.start()
-    listed = amux.cli("ws", "ls").stdout.splitlines()[1].split("\t")
-    assert (listed[0], listed[1], listed[5], listed[7]) == (file.stem, "fix", "not readable", str(directory))
+    [line] = listed(amux)
+    fields = line.split("\t")
+    assert (fields[0], fields[1], fields[5], fields[7]) == (file.stem, "fix", "not readable", str(directory))
     shown = amux.cli("ws", "show", "fix").stdout
     assert "Problem:     not readable: " in shown
-    where = f"{paths.WORKSPACES_PATH}/{file.stem}"
-    status = amux.bus.proxy(paths.BUS_NAME, where, paths.WORKSPACE_INTERFACE).call("Status")
+    where = f"{addresses.WORKSPACES_PATH}/{file.stem}"
+    status = amux.bus.proxy(addresses.BUS_NAME, where, addresses.WORKSPACE_INTERFACE).call("Status")
     assert status["presence"] == ("s", "unknown")
     assert "Created" not in shown
     assert f"one ({session.id}) running" in shown
@@ -76,7 +78,7 @@ def test_one_that_cannot_be_read_is_shown_and_keeps_its_name(amux: Amux, repo: P
     assert [removed[0], removed[2]] == ["removed fix", f"  kept {directory}"]
     assert Path(removed[1].removeprefix("  kept its file, in ")).read_text() == text
     assert (directory / "file0").exists()
-    assert amux.cli("ws", "ls").stdout == ""
+    assert listed(amux) == []
     assert (session.state, session.get("WorkspaceName")) == ("running", "")
 
 
@@ -88,8 +90,8 @@ def test_what_is_not_there_is_told_apart(amux: Amux, repo: Path, tmp_path: Path)
     (tmp_path / "given").rmdir()
     workspace_directory(amux, "gone").rename(tmp_path / "moved")
     repo.rename(tmp_path / "elsewhere")
-    listed = [line.split("\t") for line in amux.cli("ws", "ls").stdout.splitlines()[1:]]
-    assert {fields[1]: fields[5] for fields in listed} == {
+    lines = [line.split("\t") for line in listed(amux)]
+    assert {fields[1]: fields[5] for fields in lines} == {
         "fix": "no repository",
         "gone": "missing",
         "given": "missing",

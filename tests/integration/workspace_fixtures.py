@@ -19,6 +19,11 @@ def workspace_directory(amux: Amux, name: str) -> Path:
     return Path(amux.bus.proxy("org.amux.Amux1", path, "org.amux.Amux1.Workspace").get("Directory"))
 
 
+def listed(amux: Amux) -> list[str]:
+    """Without the headings."""
+    return amux.cli("ws", "ls").stdout.splitlines()[1:]
+
+
 def run_in(amux: Amux, workspace: str, *command: str, **options: Any) -> Session:
     return amux.create(list(command) or ["sleep", "1000"], workspace=workspace, **options)
 

@@ -136,7 +136,7 @@ class Amuxd:
         """As the daemon does it."""
         self._world = world = World(self._state, self.host)
         self.copies([])
-        repositories = Repositories()
+        repositories = self._repositories = Repositories()
         self.maker = maker = Maker(world.runs, world.workspaces, repositories)
         self.remover = remover = Remover(world.runs, world.workspaces, repositories)
         self._death = asyncio.Event()
@@ -153,6 +153,8 @@ class Amuxd:
                 self._world.runs.homes.leave(entry)
         self._world.watch.close()
         self._runner.close()
+        # Its threads end with it: each is killed at whatever it is about to do next.
+        self._repositories._threads.shutdown()
 
     def close(self) -> None:
         self._end()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jeepney import Endianness
 from jeepney.low_level import parse_signature
 
-from amuxd.cli.decode import SESSIONS, sessions
+from amuxd.cli.decode import OBJECTS, objects
 
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 _VALUES = st.one_of(
@@ -22,18 +22,31 @@ _VALUES = st.one_of(
     st.tuples(st.just("as"), st.lists(_TEXT, max_size=3)),
     st.tuples(st.just("a{ss}"), st.dictionaries(_TEXT, _TEXT, max_size=3)),
 )
-_SESSIONS = st.lists(
-    st.tuples(st.from_regex(r"/[a-z0-9]{1,9}", fullmatch=True), st.dictionaries(_TEXT, _VALUES, max_size=6)),
+_NESTED: st.SearchStrategy[Any] = st.dictionaries(
+    _TEXT, st.one_of(_VALUES, st.tuples(st.just("a{sv}"), st.just({}))), max_size=3
+)
+_PROPERTIES: st.SearchStrategy[Any] = st.dictionaries(
+    _TEXT, st.one_of(_VALUES, st.tuples(st.just("a{sv}"), _NESTED)), max_size=6
+)
+_OBJECTS = st.lists(
+    st.tuples(st.from_regex(r"/[a-z0-9]{1,9}", fullmatch=True), _PROPERTIES),
     max_size=5,
 )
 
 
 @pytest.mark.parametrize("endianness", list(Endianness))
-@given(found=_SESSIONS, before=st.integers(0, 3))
+@given(found=_OBJECTS, before=st.integers(0, 3))
 def test_it_says_what_jeepney_says(endianness: Endianness, found: list[Any], before: int) -> None:
     raw = b"\xff" * 8 * before
-    raw += parse_signature(list(f"({SESSIONS})")).serialise((found,), 0, endianness)
-    ((expected,), _) = parse_signature(list(f"({SESSIONS})")).parse_data(raw, 8 * before, endianness)
-    assert sessions(raw, 8 * before, endianness) == [
-        (path, {name: value for name, (_, value) in properties.items()}) for path, properties in expected
+    raw += parse_signature(list(f"({OBJECTS})")).serialise((found,), 0, endianness)
+    ((expected,), _) = parse_signature(list(f"({OBJECTS})")).parse_data(raw, 8 * before, endianness)
+    assert objects(raw, 8 * before, endianness) == [
+        (path, unwrapped(properties)) for path, properties in expected
     ]
+
+
+def unwrapped(properties: dict[str, tuple[str, Any]]) -> dict[str, Any]:
+    return {
+        name: unwrapped(value) if signature == "a{sv}" else value
+        for name, (signature, value) in properties.items()
+    }

@@ -75,7 +75,8 @@ def test_what_a_link_to_a_file_leads_to_is_copied(repo: Path) -> None:
 
 
 def look_for_work(made: Workspace) -> list[str]:
-    return worktrees.look(made).files.untracked
+    files = worktrees.look(made).files
+    return [*files.untracked, *files.changed_copies, *files.ignored_directories]
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])
@@ -89,7 +90,8 @@ def test_the_copy_of_a_file_that_is_no_more_is_the_only_one(repo: Path, is_ignor
     assert look_for_work(made) == []
     (repo / ".env").unlink()
     assert look_for_work(made) == [".env"]
-    with pytest.raises(WorkspaceDirty, match=r"1 untracked file \(\.env\)"):
+    told = "ignored copy, changed or the last there is" if is_ignored else "untracked file"
+    with pytest.raises(WorkspaceDirty, match=rf"has 1 {told} \(\.env\)$"):
         worktrees.remove(made, force=False)
     assert Path(made.directory, ".env").read_text() == "KEY=1"
 
@@ -128,14 +130,48 @@ def a_directory(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("become", "is_work"), [(gone, False), (piped, True), (linked, True), (a_directory, True)]
+    ("become", "work"), [(gone, []), (piped, [".env"]), (linked, [".env"]), (a_directory, [".env"])]
 )
-def test_a_copy_that_became_something_else(repo: Path, become: Callable[[Path], None], is_work: bool) -> None:
+def test_a_copy_that_became_something_else(
+    repo: Path, become: Callable[[Path], None], work: list[str]
+) -> None:
     (repo / ".git/info/exclude").write_text(".env\n")
     (repo / ".env").write_text("KEY=1")
     made = add(repo, ".env")
     become(Path(made.directory, ".env"))
-    assert look_for_work(made) == [".env"] * is_work
+    assert look_for_work(made) == work
+
+
+def change_the_copy(conf: Path) -> None:
+    (conf / "a").write_text("KEY=2")
+
+
+def replace_the_copy(conf: Path) -> None:
+    a_directory(conf / "a")
+
+
+@pytest.mark.parametrize("work", [change_the_copy, replace_the_copy])
+def test_what_is_in_an_untracked_directory_is_counted_once(repo: Path, work: Callable[[Path], None]) -> None:
+    (repo / "conf").mkdir()
+    (repo / "conf/a").write_text("KEY=1")
+    made = add(repo, "conf")
+    work(Path(made.directory, "conf"))
+    with pytest.raises(WorkspaceDirty, match=r"has 1 untracked directory \(conf/\)$"):
+        worktrees.remove(made, force=False)
+
+
+def test_an_ignored_directory_with_copies_alone_is_told_by_those_that_were_changed(repo: Path) -> None:
+    (repo / ".git/info/exclude").write_text("conf\n")
+    (repo / "conf").mkdir()
+    for name in ("a", "b"):
+        (repo / "conf" / name).write_text("KEY=1")
+    made = add(repo, "conf")
+    change_the_copy(Path(made.directory, "conf"))
+    for with_ignored in (False, True):
+        with pytest.raises(
+            WorkspaceDirty, match=r"has 1 ignored copy, changed or the last there is \(conf/a\)$"
+        ):
+            worktrees.remove(made, force=False, with_ignored=with_ignored)
 
 
 def test_a_copy_that_cannot_be_read_may_be_work(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

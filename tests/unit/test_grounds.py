@@ -1,6 +1,7 @@
 """What a run is begun in is written down with it, and is what it is looked for by."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from standin_host import World, in_world
 
 from amuxd.records import Ground, Process, Workspace
 from amuxd.registry import Entry
+from amuxd.runs import Runs
 from amuxd.states import State
 from amuxd.store import Known
+from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import registry as registry_module
 from amuxd.workspaces.directories import Directories, Identity, Presence, identify
-from amuxd.workspaces.orphans import Orphans
+from amuxd.workspaces.orphans import Orphans, orphan
 from amuxd.workspaces.registry import Workspaces
 
 Story = Callable[[World, Workspaces, Path], Awaitable[None]]
@@ -43,7 +46,7 @@ async def begun(world: World) -> Entry:
 
 def replace(directory: Path) -> None:
     """And nobody gets its number, as where a process holds on to it."""
-    directory.rename(directory.with_name("away"))
+    directory.rename(directory.with_name(f"away{time.monotonic_ns()}"))
     directory.mkdir()
 
 
@@ -134,6 +137,42 @@ def test_one_that_is_replaced_and_watched_before_it_is_known_to_have_begun(
         monkeypatch.setattr(workspaces, "ground", replaced_then)
         entry = await begun(world)
         await world.until(lambda: entry.state.state is State.ORPHANED)
+        orphans.close()
+
+    on(tmp_path, story)
+
+
+def test_one_that_begins_in_what_came_in_its_place_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World, workspaces: Workspaces, directory: Path) -> None:
+        orphans = Orphans(world.runs, workspaces)
+        world.supervisor.listen(orphans)
+        ground = workspaces.ground
+        lost: list[Entry] = []
+        monkeypatch.setattr(
+            orphans_module, "orphan", lambda runs, entry, place: told(lost, runs, entry, place)
+        )
+
+        async def replaced_first(entry: Entry, command: Process) -> Ground | None:
+            replace(directory)
+            await world.until(lambda: bool(lost))
+            return await ground(entry, command)
+
+        async def told(lost: list[Entry], runs: Runs, entry: Entry, place: str) -> None:
+            lost.append(entry)
+            await orphan(runs, entry, place)
+
+        monkeypatch.setattr(workspaces, "ground", replaced_first)
+        entry = await world.create(None, "sleep", "1000", workspace_id="here11")
+        await world.until(lambda: str(directory) in orphans._directories and not orphans._being_looked_at)
+        await world.runs.start(entry)
+        # Those that waited for it before us have had it.
+        async with entry.operation:
+            assert entry.state.state is State.RUNNING
+        replace(directory)
+        await world.until(lambda: entry.state.state is State.ORPHANED)
+        assert len(lost) > 1
         orphans.close()
 
     on(tmp_path, story)

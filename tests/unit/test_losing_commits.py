@@ -11,6 +11,7 @@ from worktree_work import (
     add,
     objects,
     refusal,
+    removed,
     repo,  # noqa: F401
 )
 
@@ -37,6 +38,53 @@ def test_between_two_commits_of_several(repo: Path) -> None:
     (Path(made.directory) / "file0").write_text("both\n")
     git(made.directory, "commit", "-q", "-a", "-m", "by hand")
     assert "a cherry-pick or revert under way" in refusal(made)
+
+
+def begin_to_merge_notes(directory: Path) -> Path:
+    git(directory, "notes", "add", "-m", "mine")
+    git(directory, "notes", "--ref", "other", "add", "-m", "theirs")
+    git(directory, "notes", "merge", "other", check=False)
+    (conflict,) = Path(git(directory, "rev-parse", "--git-path", "NOTES_MERGE_WORKTREE")).iterdir()
+    conflict.write_text("both\n")
+    return conflict
+
+
+def test_notes_that_are_being_merged(repo: Path) -> None:
+    made = add(repo)
+    conflict = begin_to_merge_notes(Path(made.directory))
+    assert refusal(made) == "a notes merge under way"
+    assert conflict.read_text() == "both\n"
+    git(made.directory, "notes", "merge", "--commit")
+    assert git(repo, "notes", "show") == "both"
+    assert removed(made)
+
+
+def test_two_operations_beside_each_other(repo: Path) -> None:
+    made = add(repo)
+    git(made.directory, "bisect", "start")
+    begin_to_merge_notes(Path(made.directory))
+    git(made.directory, "-c", "sequence.editor=sed -i 1ibreak", "rebase", "-q", "-i", "HEAD")
+    assert refusal(made) == "a rebase and a bisect and a notes merge under way"
+
+
+def test_patches_that_are_being_applied(repo: Path) -> None:
+    made = add(repo)
+    patches = git(made.directory, "format-patch", "-1", "--root", "-o", str(repo.parent)).splitlines()
+    commit(made.directory, "file0", "ours\n")
+    git(repo, "merge", "-q", "--ff-only", "fix")
+    git(made.directory, "am", *patches, check=False)
+    assert refusal(made) == "an am session under way"
+    git(made.directory, "am", "--abort")
+    assert removed(made)
+
+
+def test_the_message_of_what_was_squashed_is_no_operation(repo: Path) -> None:
+    made = add(repo)
+    commit(repo, "file0", "theirs\n")
+    git(made.directory, "merge", "--squash", "main")
+    assert refusal(made) == "1 file with uncommitted changes (file0)"
+    git(made.directory, "reset", "-q", "--hard")
+    assert removed(made)
 
 
 def amended(directory: Path) -> None:

@@ -128,7 +128,7 @@ def test_files_in_a_submodule_that_was_never_fetched(repo: Path) -> None:
     (inner / "deep/er/link").symlink_to("..")
     (inner / "gone").symlink_to("nowhere")
     assert git(made.directory, "status", "--porcelain", "--ignored") == ""
-    assert refusal(made) == "3 untracked files (lib/deep/, lib/gone, lib/work.py)"
+    assert refusal(made) == "2 untracked files (lib/gone, lib/work.py) and 1 untracked directory (lib/deep/)"
     assert "lib/work.py" in worktrees.remove(made, force=True).lost[0]
 
 
@@ -216,6 +216,16 @@ def test_an_operation_in_a_submodule(repo: Path) -> None:
     assert worktrees.remove(made, force=False) == Removed([], [])
 
 
+def test_notes_that_are_being_merged_in_a_submodule(repo: Path) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    inner = update(made)
+    git(inner, "notes", "add", "-m", "mine")
+    git(inner, "notes", "--ref", "other", "add", "-m", "theirs")
+    git(inner, "notes", "merge", "other", check=False)
+    assert "a notes merge under way in submodule lib" in refusal(made)
+
+
 def test_what_git_put_away_in_a_submodule(with_submodule: Path) -> None:
     made = add(with_submodule)
     inner = update(made)
@@ -231,3 +241,18 @@ def test_what_git_put_away_in_a_submodule(with_submodule: Path) -> None:
     assert worktrees.remove(made, force=True).kept
     assert git(with_submodule, "show", f"{tip}:file1") == "changed"
     assert tip in objects(with_submodule)
+
+
+def test_a_worktree_of_a_submodule_whose_place_is_not_written_down_keeps_it(
+    repo: Path, tmp_path: Path
+) -> None:
+    with_submodule(repo)
+    made = add(repo)
+    elsewhere = tmp_path / "elsewhere"
+    git(update(made), "worktree", "add", "-q", "--detach", str(elsewhere))
+    commit(elsewhere, "mine")
+    own = Path(git(elsewhere, "rev-parse", "--absolute-git-dir"))
+    # As after a power cut; git works on in it.
+    (own / "gitdir").write_text("")
+    assert git(elsewhere, "status", "--porcelain") == ""
+    assert refusal(made) == f"a worktree of a submodule in it, {own}"

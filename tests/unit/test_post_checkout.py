@@ -18,8 +18,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return repository(tmp_path / "code")
 
 
-def hook(repo: Path, script: str, place: str = ".git/hooks") -> None:
-    path = repo / place / "post-checkout"
+def hook(repo: Path, script: str, place: str = ".git/hooks", name: str = "post-checkout") -> None:
+    path = repo / place / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -53,6 +53,22 @@ def test_it_runs_as_git_itself_runs_it(repo: Path) -> None:
     git(repo, "worktree", "remove", made.directory)
     git(repo, "worktree", "add", "-q", made.directory, "fix")
     assert told(repo) == by_amux
+
+
+def test_beside_it_those_run_that_git_itself_runs_for_a_worktree(repo: Path) -> None:
+    run_then = {"post-checkout", "post-index-change", "reference-transaction"}
+    for name in run_then | {"pre-commit", "post-commit", "post-merge", "post-rewrite", "pre-auto-gc"}:
+        hook(repo, f"echo {name} >>{repo.parent}/told", name=name)
+    made = add(repo)
+    by_amux = told(repo)
+    assert set(by_amux) == run_then
+    git(repo, "worktree", "remove", made.directory)
+    (repo.parent / "told").unlink(missing_ok=True)
+    git(repo, "worktree", "add", "-q", made.directory, "fix")
+    assert told(repo) == by_amux
+    (repo.parent / "told").unlink(missing_ok=True)
+    assert worktrees.remove(made, force=False) == worktrees.Removed([], [])
+    assert not (repo.parent / "told").exists()
 
 
 def test_it_has_the_surroundings_of_who_makes_it(repo: Path) -> None:

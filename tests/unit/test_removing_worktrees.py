@@ -128,13 +128,14 @@ def test_copies_are_nobodys_work_until_they_are_changed(repo: Path) -> None:
     assert (directory / "file0").read_text() != "changed here"
     assert worktrees.look(made).files.untracked == []
     (directory / "local/more").write_text("mine")
-    assert refused(made) == "fix has 1 untracked file (local/)"
+    assert refused(made) == "fix has 1 untracked directory (local/)"
     (directory / "local/more").unlink()
     (directory / ".env").write_text("KEY=2")
     assert refused(made) == "fix has 1 untracked file (.env)"
     git(repo, "config", "core.excludesFile", str(repo.parent / "ignored"))
     (repo.parent / "ignored").write_text(".env\n")
-    assert refused(made) == "fix has 1 untracked file (.env)"
+    assert refused(made) == "fix has 1 ignored copy, changed or the last there is (.env)"
+    assert refused(made, with_ignored=True) == "fix has 1 ignored copy, changed or the last there is (.env)"
     (directory / ".env").write_text("KEY=1")
     assert removed(made)
 

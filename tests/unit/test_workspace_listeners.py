@@ -313,6 +313,30 @@ def test_a_slot_that_the_disk_did_not_take_back_is_given_back_later(
     on(tmp_path, scenario)
 
 
+def test_the_slot_of_a_start_that_is_refused_is_given_back_before_anybody_asks(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        entry = await rig.begin()
+        holders: asyncio.Queue[list[str]] = asyncio.Queue()
+
+        class Seen(Woken):
+            def workspace_changed(self, workspace: Workspace) -> None:
+                holders.put_nowait([place.session_id for place in workspace.holders])
+
+        rig.workspaces.listen(Seen())
+
+        async def begin() -> None:
+            async with rig.workspaces.slot(entry, 1, patient=False) as has_it:
+                assert has_it
+                assert await holders.get() == [entry.id]
+                raise StoreError("full")
+
+        with pytest.raises(StoreError):
+            await begin()
+        assert await holders.get() == []
+
+    on(tmp_path, scenario)
+
+
 def test_what_is_closed_for_long_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(rig: Rig) -> None:
         await rig.begin()

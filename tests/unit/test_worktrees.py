@@ -85,12 +85,75 @@ def test_an_empty_repository_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_no_repository_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="not a git repository"):
+    with pytest.raises(InvalidArgument) as caught:
         add(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} is in no git repository: amux ws add --repo DIR names one, and --path DIR takes a "
+        "directory as it is"
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["über ✨", "a b/c", "..", "-x", "x" * 255, "👩‍💻" * 40, "@{u}", "a.lock", ".-d", "~^:?*[\\"]
+    "branch", ["a\nb", "a..b", "..", "@", "HEAD", "-x", "a b", "@{-1}", "x.lock", "/x", "\x1b"]
+)
+def test_what_git_does_not_take_for_the_name_of_a_branch(repo: Path, branch: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        add(repo, branch=branch)
+    assert str(caught.value) == f"{branch!r} is no name for a branch"
+    assert branches(repo) == {"main"}
+
+
+@pytest.mark.parametrize("base", ["main..dev", "main...dev", "^main", "main^!", "{tip}..{first}", "^{tip}"])
+def test_a_worktree_begins_from_one_commit(repo: Path, base: str) -> None:
+    first = git(repo, "rev-parse", "HEAD")
+    git(repo, "branch", "dev")
+    base = base.format(tip=commit(repo, "more"), first=first)
+    with pytest.raises(InvalidArgument) as caught:
+        add(repo, base=base)
+    assert str(caught.value) == f"{base!r} is not one commit"
+
+
+@pytest.mark.parametrize(
+    ("base", "written"),
+    [
+        ("main", "refs/heads/main"),
+        ("v1", "refs/tags/v1"),
+        ("@", "refs/heads/main"),
+        ("main~1", ""),
+        ("FETCH_HEAD", ""),
+    ],
+)
+def test_what_a_worktree_begins_from(repo: Path, base: str, written: str) -> None:
+    first = git(repo, "rev-parse", "HEAD")
+    commit(repo, "more")
+    git(repo, "tag", "v1")
+    git(repo, "fetch", "-q", ".", first)
+    assert add(repo, base=base).base == (written or first)
+
+
+def test_where_a_person_is_on_no_branch_a_worktree_begins_from_that_commit(repo: Path) -> None:
+    first = git(repo, "rev-parse", "HEAD")
+    commit(repo, "more")
+    git(repo, "checkout", "-q", first)
+    assert add(repo).base == first
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "über ✨",
+        "a b/c",
+        "..",
+        "-x",
+        "x" * 255,
+        "👩‍💻" * 40,
+        "@{u}",
+        "@",
+        "HEAD",
+        "a.lock",
+        ".-d",
+        "~^:?*[\\",
+    ],
 )
 def test_any_name_will_do(tmp_path: Path, name: str) -> None:
     where = repository(tmp_path / "sp ace 🌳")
@@ -142,8 +205,6 @@ def test_a_branch_of_the_remote_is_followed(repo: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "why"),
     [
-        ({"branch": ".."}, "not a valid branch name"),
-        ({"branch": "-d"}, "not a valid branch name"),
         ({"branch": "refs/heads/x"}, "refs/heads/x is a ref: --branch x is its branch"),
         ({"base": "nowhere"}, "there is no commit 'nowhere'"),
         ({"base": "--all"}, "there is no commit '--all'"),

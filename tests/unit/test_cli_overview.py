@@ -3,9 +3,9 @@ from typing import Any, cast
 
 import pytest
 
-from amuxd.cli import listing
+from amuxd.cli import overview
 from amuxd.cli.client import Client
-from amuxd.cli.listing import _patience, _Watched
+from amuxd.cli.overview import _patience, _Watched
 
 
 def session(state: str, quiet_for: float = 0, **more: Any) -> dict[str, Any]:
@@ -61,6 +61,6 @@ def test_in_a_pipe_only_what_changed_is_printed_again(capsys: pytest.CaptureFixt
 def test_the_next_that_is_idle_is_not_shown_late() -> None:
     now = time.time()
     soon, idle, late = (session("running", quiet_for) for quiet_for in (58, 90, 0))
-    assert 1.9 < _patience([late, idle, soon], now) < listing._LOOK_AGAIN
-    assert _patience([late, idle], now) == listing._LOOK_AGAIN
-    assert _patience([], now) == listing._LOOK_AGAIN
+    assert 1.9 < _patience([late, idle, soon], now) < overview._LOOK_AGAIN
+    assert _patience([late, idle], now) == overview._LOOK_AGAIN
+    assert _patience([], now) == overview._LOOK_AGAIN
