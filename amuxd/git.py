@@ -112,9 +112,7 @@ def _given(text: str | None) -> Iterator[int | None]:
 
 
 def _written(fd: int) -> str:
-    with open(fd, "rb", buffering=0, closefd=False) as file:
-        file.seek(0)
-        return file.read().decode(errors="surrogateescape")
+    return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="surrogateescape")
 
 
 def programs_in(search_path: str) -> dict[str, str]:

@@ -76,7 +76,9 @@ def _begin(
     words: Sequence[str], streams: tuple[int | None, int, int], environment: Mapping[str, str], umask: int
 ) -> int:
     """Half as long as subprocess takes, which in a thread costs whatever else amuxd does as much."""
-    program = shutil.which(words[0], path=environment.get("PATH", os.defpath))
+    program: str | None = words[0]
+    if "/" not in words[0]:
+        program = shutil.which(words[0], path=environment.get("PATH", os.defpath))
     if program is None:
         raise FileNotFoundError(words[0])
     given, printed, said = streams

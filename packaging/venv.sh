@@ -54,6 +54,8 @@ rm -rf "$build/build" "$build"/*.egg-info
 pip install --no-build-isolation --no-index --no-deps --force-reinstall "$build" || failed
 # What pip's script imports for a name that only Windows has takes milliseconds, in which Ctrl-C is not quiet.
 sed -i -e '/^import re$/d' -e '/^ *sys\.argv\[0\] = re\.sub(/d' "$directory/bin/amux"
+# It loads a module into every Python here, for packages that build with distutils: a fortieth of what amux takes.
+rm -f "$directory"/lib/python3*/site-packages/distutils-precedence.pth
 # Byte-compiled whatever PYTHONDONTWRITEBYTECODE says: amux is started often.
 quietly "$directory/bin/python" -m compileall -q "$("$directory/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/amuxd" || failed
 echo "$source_stamp" >"$directory/.amux-source"

@@ -158,11 +158,10 @@ async def look_at_all(looked_at: Sequence[str]) -> list[Presence]:
     with contextlib.suppress(TimeoutError):
         await alone(look_at_each, _TOGETHER)
     known = dict(found)
-
-    async def presence(place: str) -> Presence:
-        return known[place] if place in known else await look_in_time(place, None)
-
-    return await asyncio.gather(*(presence(place) for place in looked_at))
+    others = [place for place in dict.fromkeys(looked_at) if place not in known]
+    looks = await asyncio.gather(*(look_in_time(place, None) for place in others))
+    known.update(zip(others, looks, strict=True))
+    return [known[place] for place in looked_at]
 
 
 class Directories:

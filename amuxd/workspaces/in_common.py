@@ -61,18 +61,21 @@ class _Once(Generic[Key, Found]):
 
     def __call__(self, key: Key) -> Found:
         with self._lock:
-            is_first = key not in self._answers
-            answer = self._answers.setdefault(key, Future())
-        if is_first:
-            try:
-                # What does not answer holds up this thread alone.
-                threading.Thread(target=self._answer, args=(key, answer), daemon=True).start()
-            except RuntimeError as error:
-                answer.set_exception(GitFailed([], -1, f"git could not be asked: {error}"))
+            answer = self._answers.get(key)
+            if answer is None:
+                answer = self._answers[key] = Future()
+                self._begin(key, answer)
         try:
             return answer.result(ORDINARY)
         except TimeoutError:
             raise GitFailed([], -1, f"the repository did not answer within {ORDINARY:.0f} s") from None
+
+    def _begin(self, key: Key, answer: "Future[Found]") -> None:
+        try:
+            # What does not answer holds up this thread alone.
+            threading.Thread(target=self._answer, args=(key, answer), daemon=True).start()
+        except RuntimeError as error:
+            answer.set_exception(GitFailed([], -1, f"git could not be asked: {error}"))
 
     def _answer(self, key: Key, answer: Future[Found]) -> None:
         try:

@@ -176,7 +176,7 @@ class Orphans:
 
     def _orphan(self, workspace: Workspace, entries: Iterable[Entry]) -> None:
         for entry in filter(depends, entries):
-            self._supervisor.spawn(orphan(self._runs, entry, workspace.directory))
+            self._supervisor.spawn(orphan_dependent(self._runs, entry, workspace.directory))
 
     async def _arm(self, workspace: Workspace, presence: Presence) -> None:
         directory = workspace.directory
@@ -223,33 +223,39 @@ def _ground_of(entry: Entry) -> Identity | None:
 
 async def orphan(runs: Runs, entry: Entry, directory: str) -> None:
     """The directory that it works in is gone: said at once, then it is ended as if it had been stopped."""
-    await _orphan(runs, entry, WorkspaceDeleted(directory))
+    async with entry.operation:
+        await _orphan(runs, entry, WorkspaceDeleted(directory))
 
 
 async def end_wait(runs: Runs, entry: Entry) -> None:
     """The workspace that it waited for is no more. Where the directory stands it can be begun again."""
-    await _orphan(runs, entry, WorkspaceRemoved())
+    async with entry.operation:
+        await _orphan(runs, entry, WorkspaceRemoved())
     await runs.places.look(entry)
 
 
-async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
+async def orphan_dependent(runs: Runs, entry: Entry, directory: str) -> None:
+    """Who waits for a slot keeps its place, and begins once the directory is back."""
     async with entry.operation:
-        if runs.supervisor.registry.get(entry.id) is not entry or await _has_begun_anew(entry, fact):
-            return
-        # Of one that is parked the process has ended already.
-        end, ended_at = end_of_parked(entry.state) if entry.parked else (None, 0)
-        known: dict[str, Any] = {"end": end, "ended_at": ended_at, "parked": False, "parked_at": 0}
-        # What cannot be written now is told later.
-        with contextlib.suppress(Internal):
-            await runs.tell(entry, partial(_tell, runs, entry, fact, known))
+        if not entry.waits_for_slot and not await _has_begun_anew(entry, directory):
+            await _orphan(runs, entry, WorkspaceDeleted(directory))
 
 
-async def _has_begun_anew(entry: Entry, fact: Fact) -> bool:
+async def _has_begun_anew(entry: Entry, directory: str) -> bool:
     """In what has come in the place of what is gone, while it was waited for the operation."""
     ground = _ground_of(entry)
-    if ground is None or not isinstance(fact, WorkspaceDeleted):
-        return False
-    return await look_in_time(fact.directory, ground) is Presence.PRESENT
+    return ground is not None and await look_in_time(directory, ground) is Presence.PRESENT
+
+
+async def _orphan(runs: Runs, entry: Entry, fact: Fact) -> None:
+    if runs.supervisor.registry.get(entry.id) is not entry:
+        return
+    # Of one that is parked the process has ended already.
+    end, ended_at = end_of_parked(entry.state) if entry.parked else (None, 0)
+    known: dict[str, Any] = {"end": end, "ended_at": ended_at, "parked": False, "parked_at": 0}
+    # What cannot be written now is told later.
+    with contextlib.suppress(Internal):
+        await runs.tell(entry, partial(_tell, runs, entry, fact, known))
 
 
 async def _tell(runs: Runs, entry: Entry, fact: Fact, known: dict[str, Any]) -> None:

@@ -170,10 +170,10 @@ def files_of(
         environment={**environment, **STRICTLY} if whole else environment,
         missing=missing,
     )
-    return replace(read_status(printed), missing_filters=missing)
+    return read_status(printed, missing)
 
 
-def read_status(printed: str) -> Files:
+def read_status(printed: str, missing_filters: Sequence[str] = ()) -> Files:
     head = branch = upstream = ""
     ahead = behind = 0
     uncommitted, untracked, ignored = [], [], []
@@ -201,7 +201,10 @@ def read_status(printed: str) -> Files:
             uncommitted.append(rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1])
             if kind == "2":
                 next(records)
-    return Files(head, branch, upstream, ahead, behind, uncommitted, untracked, ignored)
+    return Files(
+        *(head, branch, upstream, ahead, behind, uncommitted, untracked, ignored),
+        missing_filters=list(missing_filters),
+    )
 
 
 def examine(

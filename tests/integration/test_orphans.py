@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_fixtures import state_file, state_on_disk
-from harness.bus import Proxy
+from harness.bus import CallFailed, Proxy
 from harness.client import Client, Session
 from harness.daemon import Amux, Embedded
 from harness.repositories import git, repository
@@ -152,17 +152,33 @@ def test_a_session_without_a_workspace_is_left_alone(amux: Amux, repo: Path) -> 
     assert session.state == "running"
 
 
-def test_one_that_waits_and_one_that_was_not_started_are_orphaned_too(amux: Amux, repo: Path) -> None:
+def test_one_that_was_not_started_is_orphaned_too(amux: Amux, repo: Path) -> None:
+    running = begin(amux, repo)
+    created, archived = (amux.create(["true"], workspace="here", start=False) for _ in range(2))
+    archived.call("Archive")
+    shutil.rmtree(repo)
+    check_orphaned(running, repo)
+    assert (created.wait_state("orphaned"), archived.state) == ("orphaned", "archived")
+
+
+def test_those_that_wait_for_a_slot_keep_their_places_until_it_is_back(amux: Amux, repo: Path) -> None:
     amux.cli("ws", "add", "here", "--path", str(repo), "--slots", "1")
     running = amux.create(["sleep", "1000"], workspace="here")
-    waiting = amux.create(["sleep", "1000"], workspace="here", queue=True)
-    created = amux.create(["sleep", "1000"], workspace="here", start=False)
-    ended = amux.create(["true"], workspace="here", start=False)
-    ended.call("Archive")
-    shutil.rmtree(repo)
-    for session in (running, waiting, created):
-        session.wait_state("orphaned")
-    assert ended.state == "archived"
+    first, second = (amux.create(["sleep", "1000"], workspace="here", queue=True) for _ in range(2))
+    aside = repo.with_name("aside")
+    repo.rename(aside)
+    running.wait_state("orphaned")
+    waits = "waiting for a slot in here"
+    until(lambda: second.get("Reason") == f"{waits} (2nd); begins once {repo} is there")
+    assert first.get("Reason") == f"{waits} (1st); begins once {repo} is there"
+    with pytest.raises(CallFailed, match=f"waiting before you: {first.get('Name')}"):
+        running.amux.create(["true"], workspace="here")
+    amux.restart()
+    barrier(amux)
+    assert (first.state, second.state) == ("created", "created")
+    aside.rename(repo)
+    first.wait_state("running")
+    until(lambda: second.get("Reason") == f"{waits} (1st)")
 
 
 def test_restart_is_possible_once_it_is_back(amux: Amux, repo: Path) -> None:

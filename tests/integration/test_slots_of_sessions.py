@@ -118,9 +118,9 @@ def test_a_parked_session_is_orphaned_and_its_slot_given_back(amux: Amux, one: P
     aside = one.with_name("aside")
     one.rename(aside)
     session.wait_state("orphaned")
-    waiting.wait_state("orphaned")
     until(lambda: of_workspace(amux, "Holders") == [])
-    assert not session.get("Parked")
+    assert (session.get("Parked"), waiting.state) == (False, "created")
+    waiting.call("Archive")
     assert "goodbye" in session.log()
     with pytest.raises(CallFailed, match="is orphaned"):
         session.send("second")

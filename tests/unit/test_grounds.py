@@ -16,7 +16,7 @@ from amuxd.store import Known
 from amuxd.workspaces import orphans as orphans_module
 from amuxd.workspaces import registry as registry_module
 from amuxd.workspaces.directories import Directories, Identity, Presence, identify
-from amuxd.workspaces.orphans import Orphans, orphan
+from amuxd.workspaces.orphans import Orphans, orphan_dependent
 from amuxd.workspaces.registry import Workspaces
 
 Story = Callable[[World, Workspaces, Path], Awaitable[None]]
@@ -151,7 +151,7 @@ def test_one_that_begins_in_what_came_in_its_place_goes_on(
         ground = workspaces.ground
         lost: list[Entry] = []
         monkeypatch.setattr(
-            orphans_module, "orphan", lambda runs, entry, place: told(lost, runs, entry, place)
+            orphans_module, "orphan_dependent", lambda runs, entry, place: told(lost, runs, entry, place)
         )
 
         async def replaced_first(entry: Entry, command: Process) -> Ground | None:
@@ -161,7 +161,7 @@ def test_one_that_begins_in_what_came_in_its_place_goes_on(
 
         async def told(lost: list[Entry], runs: Runs, entry: Entry, place: str) -> None:
             lost.append(entry)
-            await orphan(runs, entry, place)
+            await orphan_dependent(runs, entry, place)
 
         monkeypatch.setattr(workspaces, "ground", replaced_first)
         entry = await world.create(None, "sleep", "1000", workspace_id="here11")
