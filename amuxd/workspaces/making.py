@@ -15,11 +15,11 @@ from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
 from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE, now
-from amuxd.workspaces import directories, worktrees
+from amuxd.workspaces import directories, planning, worktrees
 from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.planning import Wish
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.repositories import Repositories
-from amuxd.workspaces.worktrees import Wish
 
 logger = logging.getLogger(__name__)
 
@@ -67,14 +67,14 @@ class Maker:
         settings = self._runs.settings.workspaces
         environment = without_own(asked.environment)
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, environment, asked.umask)
-        repository = await self._repositories.work(worktrees.repository_around, asked.repository)
+        repository = await self._repositories.work(planning.repository_around, asked.repository)
         async with self._repositories.turn(repository):
             planned = await self._repositories.work(
-                worktrees.planned, bare, wish, settings.directory, repository
+                planning.planned, bare, wish, settings.directory, repository
             )
             if self._workspaces.whose(planned.directory):
                 # Of another repository of the same name, say, whose worktree is just being made.
-                planned = replace(planned, directory=worktrees.place_of_its_own(planned.directory, planned))
+                planned = replace(planned, directory=planning.place_of_its_own(planned.directory, planned))
             with self._workspaces.promised_directory(planned):
                 await self._workspaces.write(planned)
                 try:
@@ -126,7 +126,7 @@ class Maker:
         return ""
 
     async def _recovered(self, unfinished: Workspace) -> bool:
-        repository = await self._repositories.work(worktrees.common_directory, unfinished.repository)
+        repository = await self._repositories.work(planning.common_directory, unfinished.repository)
         async with self._repositories.turn(repository):
             return await self._repositories.work(worktrees.recovered, unfinished)
 

@@ -24,7 +24,7 @@ from amuxd.runs import Runs
 from amuxd.states import LIVE, Liveness, State
 from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE
 from amuxd.threads import alone
-from amuxd.workspaces import aside, directories, worktrees
+from amuxd.workspaces import aside, directories, planning, worktrees
 from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.orphans import depends, end_wait, orphan
 from amuxd.workspaces.registry import Workspaces
@@ -265,7 +265,7 @@ async def _why_not_put_back(workspace: Workspace) -> str:
 
 def _common_directory(repository: str) -> Path:
     try:
-        return worktrees.common_directory(repository)
+        return planning.common_directory(repository)
     except InvalidArgument:
         # Whoever looks into it next says what is wrong with it.
         return Path(repository)

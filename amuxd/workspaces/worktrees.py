@@ -2,49 +2,24 @@
 
 import contextlib
 import os
-import re
 import stat
-import tempfile
-from collections.abc import Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.git import CHECKOUT, GitFailed, git, programs_in
 from amuxd.helpers import INHERITED
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, branches, copies, directories, keeping, standing
+from amuxd.workspaces import aside, branches, copies, directories, half_made, keeping, standing
 from amuxd.workspaces.directories import Presence
-from amuxd.workspaces.hidden import BEING_CHECKED_OUT, told_as_by_git
+from amuxd.workspaces.hidden import told_as_by_git
+from amuxd.workspaces.planning import Wish
 from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 
-# Of a file in git's index, by whether it is a program.
-_MODES = {False: "100644", True: "100755"}
-_LONGEST = 180
-_HEADS = "refs/heads/"
 _WORKERS = "checkout.workers"
 # git config's exit code; any other is that of a failure.
 _NOT_SET = 1
-# Of git check-ref-format: git does not allow the name.
-_NOT_ALLOWED = 1
-# git's names for a commit, which it takes for that where a branch is so called.
-_NO_BRANCHES = ("@", "HEAD")
-_IN_NO_REPOSITORY = "not a git repository (or any"
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What the caller wants a worktree of."""
-
-    repository: str
-    branch: str = ""
-    base: str = ""
-    copy: Sequence[str] = ()
-    # For the programs that git calls to check files out.
-    environment: Mapping[str, str] = field(default_factory=dict)
-    # The caller's, for whom these files are.
-    umask: int = INHERITED
 
 
 @dataclass(frozen=True)
@@ -60,65 +35,6 @@ class Stays:
     """What a removal by force leaves as it is, and why."""
 
     told: str
-
-
-def common_directory(repository: str) -> Path:
-    try:
-        return standing.common_directory(repository)
-    except GitFailed as error:
-        raise InvalidArgument(str(error)) from error
-
-
-def repository_around(directory: str) -> Path:
-    """Its common directory, for a person who is there and wants a worktree."""
-    try:
-        return common_directory(directory)
-    except InvalidArgument as error:
-        if not str(error).startswith(_IN_NO_REPOSITORY):
-            raise
-        raise InvalidArgument(
-            f"{directory} is in no git repository: amux ws add --repo DIR names one, and --path DIR takes a "
-            "directory as it is"
-        ) from error
-
-
-def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None = None) -> Workspace:
-    """What is going to be made, or InvalidArgument before anything is."""
-    if wish.branch.startswith(_HEADS):
-        # git would put that behind another refs/heads/.
-        short = wish.branch.removeprefix(_HEADS)
-        raise InvalidArgument(f"{wish.branch} is a ref: --branch {short} is its branch")
-    common = common or repository_around(wish.repository)
-    repository = common.parent if common.name == ".git" else common
-    branch = wish.branch or _branch_for(workspace)
-    with ThreadPoolExecutor(3, "plan") as asking:
-        checked = asking.submit(_check_branch, wish.repository, branch)
-        refs = asking.submit(_refs_of, str(repository), branch)
-        registered = asking.submit(worktrees, str(repository))
-    try:
-        checked.result()
-        (exists, remotes), listed = refs.result(), registered.result()
-    except GitFailed as error:
-        raise InvalidArgument(f"git cannot tell what is in {repository}: {error}") from error
-    if exists and not wish.branch:
-        raise InvalidArgument(
-            f"there is a branch {branch} already: --branch {branch} takes it, --branch NEW makes another"
-        )
-    if exists and wish.base:
-        raise InvalidArgument(f"there is a branch {branch} already, and it has its own base")
-    # Where a branch of that name is on a remote, it is that one that is wanted.
-    base = wish.base or (remotes[0] if len(remotes) == 1 and not exists else "HEAD")
-    # As git lists it, whatever link leads there.
-    below = Path(os.path.realpath(parent / repository.name.removesuffix(".git")))
-    return replace(
-        workspace,
-        directory=str(_place(below, workspace, listed)),
-        repository=str(repository),
-        branch=branch,
-        made_branch=not exists,
-        base=_lasting(wish.repository, base),
-        being_made=True,
-    )
 
 
 def make(workspace: Workspace, wish: Wish) -> Workspace:
@@ -173,7 +89,7 @@ def _check_out(workspace: Workspace, wish: Wish) -> str:
         )
     except GitFailed as error:
         is_known = workspace.directory in worktrees(workspace.repository)
-        if not is_known or _is_being_checked_out(Path(workspace.directory)):
+        if not is_known or half_made.is_being_checked_out(Path(workspace.directory)):
             raise
         how = f"failed with code {error.code}" if error.code > 0 else "was ended"
         return f"its post-checkout hook {how}{f': {error.said}' if error.said else ''}"
@@ -237,7 +153,7 @@ def recovered(workspace: Workspace) -> bool:
         if not directory.exists():
             # It was made before git knew of it, and may be moved or unmounted since.
             raise WorkspaceDirty(f"{directory} is not there, and git lists it as a worktree")
-        if not _is_half_made(directory, workspace):
+        if not half_made.is_half_made(directory, workspace):
             return _is_worked_in(workspace)
     # What is on its branch and nowhere else stays all the same.
     _undo_worktree(workspace)
@@ -254,61 +170,6 @@ def _is_worked_in(workspace: Workspace) -> bool:
     except WorkspaceDirty:
         return True
     return False
-
-
-def _is_being_checked_out(directory: Path) -> bool:
-    lock = Path(_asked(str(directory), "rev-parse", "--path-format=absolute", "--git-path", "locked"))
-    return lock.exists() and lock.read_text().strip() == BEING_CHECKED_OUT
-
-
-def _is_half_made(directory: Path, workspace: Workspace) -> bool:
-    """git was killed while it checked the files out: some are missing or cut short, and no other is there."""
-    if not _is_being_checked_out(directory):
-        return False
-    with tempfile.TemporaryDirectory(prefix="amux-") as scratch:
-        # Its own index is written last.
-        whole = {**programs_in(workspace.search_path), "GIT_INDEX_FILE": f"{scratch}/index"}
-        git(directory, "read-tree", "HEAD", environment=whole)
-        asked = ["--porcelain", "-z", "--untracked-files=all", "--ignored"]
-        found = git(directory, "status", *asked, environment=whole).split("\0")[:-1]
-        return all(
-            record.startswith(" D ")
-            or (record.startswith(" M ") and _is_cut_short(directory, record[len(" M ") :], whole))
-            for record in found
-        )
-
-
-def _is_cut_short(directory: Path, name: str, environment: Mapping[str, str]) -> bool:
-    """It has the beginning of what git was writing into it, and nothing else: no person wrote any of that."""
-    # The file that says so may be missing or cut short itself.
-    asked = ["check-attr", "--cached", "-z", "filter", "--", name]
-    if git(directory, *asked, environment=environment).split("\0")[2] not in ("unspecified", "unset"):
-        # What a filter makes of it is not known to amux.
-        return False
-    listing = git(
-        directory, "--literal-pathspecs", "ls-files", "-s", "-z", "--", name, environment=environment
-    )
-    mode, blob = listing.split()[:2]
-    try:
-        content = _content(directory / name, mode)
-    except OSError:
-        return False
-    if content is None:
-        return False
-    whole = git(directory, "cat-file", "blob", blob, environment=environment)
-    return _is_beginning(content, whole.encode(errors="surrogateescape"))
-
-
-def _content(file: Path, mode: str) -> bytes | None:
-    """None where git made something else: somebody has replaced it, or changed whether it is a program."""
-    made = file.lstat().st_mode
-    if not stat.S_ISREG(made) or mode != _MODES[bool(made & stat.S_IXUSR)]:
-        return None
-    return file.read_bytes()
-
-
-def _is_beginning(content: bytes, whole: bytes) -> bool:
-    return len(content) < len(whole) and whole.startswith(content)
 
 
 @told_as_by_git()
@@ -467,82 +328,9 @@ def _look_aside(workspace: Workspace, there: Path) -> Standing:
 def _source(repository: str) -> Path | None:
     """Where the caller's own files are; a bare repository has none."""
     try:
-        return Path(_asked(repository, "rev-parse", "--show-toplevel"))
-    except InvalidArgument:
+        return Path(git(repository, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    except GitFailed:
         return None
-
-
-def _place(parent: Path, workspace: Workspace, registered: Container[str]) -> Path:
-    name = _short(re.sub(r"[/\0]", "-", workspace.name))
-    # Neither hidden nor one of the two names that every directory has, nor what git makes no worktree of.
-    name = name.lstrip(".-")
-    place = parent / (workspace.id if name in ("", "@") else name)
-    # Where nobody can tell whether it is there, nothing can be made there.
-    taken = os.path.lexists(place) or str(place) in registered
-    return Path(place_of_its_own(place, workspace)) if taken else place
-
-
-def place_of_its_own(place: Path | str, workspace: Workspace) -> str:
-    return f"{place}-{workspace.id}"
-
-
-def _branch_for(workspace: Workspace) -> str:
-    """The name, as far as git takes it for that of a branch."""
-    words = re.sub(r"[\s~^:?*\[\\\x00-\x20\x7f]+|\.\.+|@\{|//+", "-", workspace.name).strip("-/")
-    parts = [re.sub(r"\.lock$", "", part.strip(".")) for part in words.removeprefix(_HEADS).split("/")]
-    branch = _short("/".join(part for part in parts if part).lstrip("-"))
-    return f"amux-{workspace.id}" if branch in ("", *_NO_BRANCHES) else branch
-
-
-def _check_branch(repository: str, branch: str) -> None:
-    is_allowed = not branch.startswith("-") and branch not in _NO_BRANCHES
-    try:
-        git(repository, "check-ref-format", _HEADS + branch)
-    except GitFailed as error:
-        if error.code != _NOT_ALLOWED:
-            raise
-        is_allowed = False
-    if not is_allowed:
-        raise InvalidArgument(f"{branch!r} is no name for a branch")
-
-
-def _short(name: str) -> str:
-    """As long as file systems take it, in whole characters."""
-    return name.encode()[:_LONGEST].decode(errors="ignore")
-
-
-def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
-    """Whether there is a branch of that name, and which remotes have one."""
-    local, remote = f"refs/heads/{branch}", f"refs/remotes/*/{branch}"
-    found = git(repository, "for-each-ref", "--format=%(refname)", local, remote).splitlines()
-    return local in found, [ref for ref in found if ref.startswith("refs/remotes/")]
-
-
-def _lasting(repository: str, base: str) -> str:
-    """The full name of a branch, so that what it began from can be told later; else the commit."""
-    try:
-        asked = ["rev-parse", "--revs-only", base, "--symbolic-full-name", base]
-        # With a dash it would be taken for an option.
-        found = [] if base.startswith("-") else git(repository, *asked).split()
-        if any(word.startswith("^") for word in found):
-            # What a range leaves out.
-            raise InvalidArgument(f"{base!r} is not one commit")
-        if len(found) == 2 and found[1].startswith("refs/"):
-            return found[1]
-        return standing.commit_of(repository, base)
-    except GitFailed as error:
-        if base == "HEAD":
-            raise InvalidArgument(
-                f"{repository} has no commit yet, and a worktree begins from one"
-            ) from error
-        raise InvalidArgument(f"there is no commit {base!r} in {repository}") from error
-
-
-def _asked(repository: str, *arguments: str) -> str:
-    try:
-        return git(repository, *arguments).removesuffix("\n")
-    except GitFailed as error:
-        raise InvalidArgument(str(error)) from error
 
 
 def _listed(losses: list[str]) -> str:

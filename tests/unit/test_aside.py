@@ -14,8 +14,9 @@ from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.git import git as real
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, hidden, standing, worktrees
-from amuxd.workspaces.worktrees import Removed, Wish
+from amuxd.workspaces import aside, hidden, planning, standing, worktrees
+from amuxd.workspaces.planning import Wish
+from amuxd.workspaces.worktrees import Removed
 
 ALLOW = ("-c", "protocol.file.allow=always")
 
@@ -38,7 +39,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(params=[False, True], ids=["plain", "submodule"])
 def made(repo: Path, request: pytest.FixtureRequest) -> Workspace:
     wish = Wish(str(repo))
-    planned = worktrees.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
+    planned = planning.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
     made = worktrees.make(planned, wish)
     if request.param:
         git(made.directory, *ALLOW, "submodule", "update", "-q", "--init")

@@ -12,8 +12,8 @@ from harness.repositories import git, repository
 
 from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
-from amuxd.workspaces import worktrees
-from amuxd.workspaces.worktrees import Wish
+from amuxd.workspaces import planning, worktrees
+from amuxd.workspaces.planning import Wish
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def repo(tmp_path: Path) -> Path:
 def add(repo: Path, *copied: str, base: str = "") -> Workspace:
     wish = Wish(str(repo), base=base, copy=copied)
     bare = Workspace("abc123", "fix", "", 1)
-    return worktrees.make(worktrees.planned(bare, wish, repo.parent / "worktrees"), wish)
+    return worktrees.make(planning.planned(bare, wish, repo.parent / "worktrees"), wish)
 
 
 def with_tracked_link(repo: Path, link: str, target: str) -> None:

@@ -22,7 +22,7 @@ from worktree_work import (
 
 from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, worktrees
+from amuxd.workspaces import aside, planning, worktrees
 
 
 def without_its_mark(_outer: Workspace, made: Workspace) -> None:
@@ -45,12 +45,12 @@ def test_one_that_lies_in_another_and_is_taken_for_it(
 ) -> None:
     exclude(repo, "/inner")
     outer = add(repo, "outer", "bbb222")
-    plan = worktrees.planned(
+    plan = planning.planned(
         Workspace("abc123", "fix", "", 1),
-        worktrees.Wish(str(repo)),
+        planning.Wish(str(repo)),
         Path(outer.directory) / "inner",
     )
-    made = worktrees.make(plan, worktrees.Wish(str(repo)))
+    made = worktrees.make(plan, planning.Wish(str(repo)))
     directory = Path(made.directory)
     git(directory, "checkout", "-q", "--detach")
     commit(directory, "file1")

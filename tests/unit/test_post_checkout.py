@@ -8,8 +8,8 @@ from harness.waiting import until
 
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
-from amuxd.workspaces import worktrees
-from amuxd.workspaces.worktrees import Wish
+from amuxd.workspaces import planning, worktrees
+from amuxd.workspaces.planning import Wish
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def hook(repo: Path, script: str, place: str = ".git/hooks", name: str = "post-c
 
 def add(repo: Path, **wish: object) -> Workspace:
     asked = Wish(str(repo), **wish)  # type: ignore[arg-type]
-    planned = worktrees.planned(Workspace("abc123", "fix", "", 1), asked, repo.parent / "trees")
+    planned = planning.planned(Workspace("abc123", "fix", "", 1), asked, repo.parent / "trees")
     return worktrees.make(planned, asked)
 
 

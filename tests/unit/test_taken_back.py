@@ -17,8 +17,8 @@ from worktree_work import (
 
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
-from amuxd.workspaces import standing, worktrees
-from amuxd.workspaces.worktrees import Wish
+from amuxd.workspaces import planning, standing, worktrees
+from amuxd.workspaces.planning import Wish
 
 
 def test_a_copy_that_fails_leaves_nothing_half_made(repo: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_a_crash_left_is_taken_back_once(repo: Path) -> None:
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_branch_that_somebody_made_after_the_plan_stays(repo: Path, is_killed: bool) -> None:
     wish = Wish(str(repo))
-    plan = worktrees.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
+    plan = planning.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
     git(repo, "branch", "fix")
     if is_killed:
         assert not worktrees.recovered(plan)
@@ -88,7 +88,7 @@ def test_a_branch_that_somebody_made_anew_after_a_crash_stays(repo: Path) -> Non
 @pytest.mark.parametrize("files", [[], ["work"]])
 def test_a_directory_that_somebody_made_after_the_plan_stays(repo: Path, files: list[str]) -> None:
     wish = Wish(str(repo))
-    plan = worktrees.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
+    plan = planning.planned(Workspace("abc123", "fix", "", 1), wish, repo.parent / "trees")
     Path(plan.directory).mkdir(parents=True)
     for name in files:
         (Path(plan.directory) / name).write_text("x")
@@ -101,7 +101,7 @@ def test_a_directory_that_somebody_made_after_the_plan_stays(repo: Path, files: 
 def test_two_that_were_planned_for_one_place_do_not_undo_each_other(repo: Path) -> None:
     wish = Wish(str(repo))
     plans = [
-        worktrees.planned(Workspace(key, name, "", 1), wish, repo.parent / "trees")
+        planning.planned(Workspace(key, name, "", 1), wish, repo.parent / "trees")
         for key, name in (("aaa111", "feat/x"), ("bbb222", "feat-x"))
     ]
     assert len({plan.directory for plan in plans}) == 1
@@ -117,7 +117,7 @@ def test_two_that_were_planned_for_one_place_do_not_undo_each_other(repo: Path) 
 def test_an_empty_directory_that_a_crash_left_is_taken_back(repo: Path) -> None:
     git(repo, "branch", "old")
     for branch in ("old", "new"):
-        plan = worktrees.planned(
+        plan = planning.planned(
             Workspace("abc123", branch, "", 1), Wish(str(repo), branch), repo.parent / "trees"
         )
         if plan.made_branch:

@@ -20,8 +20,8 @@ from amuxd import git as git_module
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.records import Workspace
-from amuxd.workspaces import standing, worktrees
-from amuxd.workspaces.worktrees import Wish
+from amuxd.workspaces import planning, standing, worktrees
+from amuxd.workspaces.planning import Wish
 
 
 def test_a_new_branch_comes_and_goes_with_it(repo: Path) -> None:
@@ -68,7 +68,7 @@ def test_inside_another_worktree(repo: Path) -> None:
     inner = add(Path(outer.directory), "inner", "inner1")
     assert inner.repository == str(repo)
     assert inner.base == "refs/heads/outer"
-    nested = worktrees.planned(Workspace("c", "c", "", 1), Wish(str(repo)), Path(outer.directory) / "below")
+    nested = planning.planned(Workspace("c", "c", "", 1), Wish(str(repo)), Path(outer.directory) / "below")
     below = worktrees.make(nested, Wish(str(repo)))
     assert "untracked" in refused(outer)
     (repo / ".git/info/exclude").write_text("/below\n")
@@ -185,7 +185,7 @@ def test_a_symlinked_path(repo: Path) -> None:
 
 def test_a_parent_that_cannot_be_written(repo: Path) -> None:
     wish = Wish(str(repo))
-    planned = worktrees.planned(Workspace("abc123", "fix", "", 1), wish, Path("/sys/amux"))
+    planned = planning.planned(Workspace("abc123", "fix", "", 1), wish, Path("/sys/amux"))
     with pytest.raises(InvalidArgument, match="/sys/amux/code cannot be made"):
         worktrees.make(planned, wish)
     assert branches(repo) == {"main"}
@@ -292,7 +292,7 @@ def test_a_repository_that_git_cannot_read_is_refused(
     def fail(*_: object) -> None:
         raise GitFailed([], 128, "bad ref")
 
-    monkeypatch.setattr(worktrees, question, fail)
+    monkeypatch.setattr(planning, question, fail)
     with pytest.raises(InvalidArgument, match=f"git cannot tell what is in {repo}: bad ref"):
         add(repo)
 

@@ -10,8 +10,9 @@ from harness.repositories import commit, git, repository
 
 from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
-from amuxd.workspaces import aside, worktrees
-from amuxd.workspaces.worktrees import Removed, Wish
+from amuxd.workspaces import aside, planning, worktrees
+from amuxd.workspaces.planning import Wish
+from amuxd.workspaces.worktrees import Removed
 
 ALLOW = ("-c", "protocol.file.allow=always")
 # What a removal says then of clones in it.
@@ -37,9 +38,7 @@ def show_no_untracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planned(where: Path, name: str = "fix", key: str = "abc123", **wish: Any) -> Workspace:
-    return worktrees.planned(
-        Workspace(key, name, "", 1), Wish(str(where), **wish), where.parent / "worktrees"
-    )
+    return planning.planned(Workspace(key, name, "", 1), Wish(str(where), **wish), where.parent / "worktrees")
 
 
 def add(where: Path, name: str = "fix", key: str = "abc123", **wish: Any) -> Workspace:
