@@ -26,10 +26,12 @@ def _doomed(workspace: Workspace) -> Path:
     return Path(workspace.directory).with_name(f"{_DOOMED}{workspace.id}")
 
 
-def refuse_immovable(workspace: Workspace) -> None:
-    parent = Path(workspace.directory).parent
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise WorkspaceDirty(f"{workspace.directory} is not removed: {parent} cannot be written to")
+def refuse_immovable(workspace: Workspace, own: Path | None) -> None:
+    """Before anything is: git empties what it keeps of a worktree before it finds out that it may not."""
+    places = [Path(workspace.directory).parent, *([own.parent, own] if own else [])]
+    for place in places:
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise WorkspaceDirty(f"{workspace.directory} is not removed: {place} cannot be written to")
 
 
 @contextlib.contextmanager

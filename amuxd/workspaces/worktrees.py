@@ -279,7 +279,7 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
         return Stays(f"{directory} itself, for git cannot tell what is in it ({error})")
     _refuse_losses(workspace, found, force, with_ignored)
     if found.is_here:
-        aside.refuse_immovable(workspace)
+        aside.refuse_immovable(workspace, found.git_directory)
     return found
 
 

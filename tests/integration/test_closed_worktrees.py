@@ -85,3 +85,27 @@ def test_what_is_abandoned_in_a_log_that_is_closed_is_not_thrown_away(as_a_user:
         logs.chmod(0o755)
     assert git(workspace_directory(amux, "fix"), "status", "--porcelain") == ""
     assert amux.cli("ws", "rm", "fix").stdout == "removed fix\n"
+
+
+@pytest.mark.parametrize("closed", [".git/worktrees", ".git/worktrees/fix"])
+@pytest.mark.parametrize("how", [(), ("--force",)])
+def test_what_git_may_not_write_to_is_found_out_before_anything_is_done(
+    as_a_user: Amux, repo: Path, closed: str, how: tuple[str, ...]
+) -> None:
+    amux = as_a_user
+    amux.cli("ws", "add", "fix", cwd=repo)
+    directory = workspace_directory(amux, "fix")
+    place = repo / closed
+    mode = place.stat().st_mode
+    place.chmod(0o555)
+    try:
+        refused = amux.cli("ws", "rm", *how, "fix", check=False)
+    finally:
+        place.chmod(mode)
+    assert (refused.returncode, refused.stderr) == (
+        4,
+        f"amux: {directory} is not removed: {place} cannot be written to\n",
+    )
+    assert git(directory, "status", "--porcelain", "--branch") == "## fix"
+    amux.cli("ws", "rm", "fix")
+    assert not directory.exists()
