@@ -6,7 +6,6 @@ import ctypes
 import errno
 import logging
 import os
-import re
 import select
 import stat
 import struct
@@ -18,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from amuxd import inotify
 from amuxd.inotify import Inotify
+from amuxd.mounts import mounted
 from amuxd.threads import alone, is_asked, one_at_a_time
 
 Result = TypeVar("Result")
@@ -36,7 +36,6 @@ _STATX_SIZE = 256
 _STATX_MNT_ID = 0x1000
 _STATX_MNT_ID_AT = 144
 
-_ESCAPED = re.compile(r"\\(\d{3})")
 # What answers at all answers by then, and be it a hundred of them.
 _TOGETHER = 0.1
 
@@ -88,12 +87,7 @@ def _mount_on_way(directory: str) -> int:
 
 
 def _mounts_above(directory: str) -> set[int]:
-    found = set()
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-        number, _, _, _, point = line.split(" ")[:5]
-        if Path(directory).is_relative_to(_ESCAPED.sub(lambda told: chr(int(told[1], 8)), point)):
-            found.add(int(number))
-    return found
+    return {number for number, place in mounted() if Path(directory).is_relative_to(place)}
 
 
 def look(directory: str, known: Identity | None) -> Presence:

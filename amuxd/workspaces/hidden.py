@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from amuxd.git import STRICTLY, GitFailed, git
+from amuxd.mounts import mounted
 
 _GITLINK = "160000"
 _ID = re.compile(r"[0-9a-f]{40,64}")
-_MOUNTS = Path("/proc/self/mountinfo")
 # A fetch makes those of remotes, and only what is pushed or merged there is in them.
 _REFS_OF_ITS_OWN = ("--exclude=refs/remotes/*", "--all")
 _REFS_OF_A_WORKTREE = ("refs/worktree/", "refs/bisect/", "refs/rewritten/")
@@ -260,12 +260,8 @@ def lock_by_a_person(own: Path) -> str:
     return f"a lock by git worktree lock{f' ({reason})' if reason else ''}"
 
 
-def mounts_below(directory: Path) -> Iterator[Path]:
-    for line in os.fsdecode(_MOUNTS.read_bytes()).splitlines():
-        # Blanks and the like are written as \040.
-        place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]))
-        if place != directory and place.is_relative_to(directory):
-            yield place
+def mounts_below(directory: Path) -> list[Path]:
+    return [place for _, place in mounted() if place != directory and place.is_relative_to(directory)]
 
 
 def git_directory(directory: Path) -> Path:

@@ -19,10 +19,11 @@ from worktree_work import (
     show_no_untracked,
 )
 
+from amuxd import mounts
 from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.records import Workspace
-from amuxd.workspaces import hidden, worktrees
+from amuxd.workspaces import worktrees
 from amuxd.workspaces.worktrees import Removed
 
 
@@ -264,8 +265,8 @@ def test_a_clone_of_a_release_goes_with_the_directory_that_is_ignored(repo: Path
 def test_what_is_mounted_in_it(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exclude(repo, "/data")
     made = add(repo)
-    mounts = repo.parent / "mountinfo"
+    mountinfo = repo.parent / "mountinfo"
     inside = f"{made.directory}/data/with blank".replace(" ", "\\040")
-    mounts.write_text(f"36 35 0:30 / {inside} rw - tmpfs tmpfs rw\n37 35 0:31 / /mnt rw - tmpfs x rw\n")
-    monkeypatch.setattr(hidden, "_MOUNTS", mounts)
+    mountinfo.write_text(f"36 35 0:30 / {inside} rw - tmpfs tmpfs rw\n37 35 0:31 / /mnt rw - tmpfs x rw\n")
+    monkeypatch.setattr(mounts, "_MOUNTS", mountinfo)
     assert refusal(made).endswith(f"mount in it, {made.directory}/data/with blank")
