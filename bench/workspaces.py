@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from harness.daemon import Amux
-from harness.repositories import git, repository
+from harness.repositories import empty_repository, git
 
 from bench import ground
 from bench.samples import interleaved, p50
@@ -16,6 +17,8 @@ from bench.table import Floor, Row, against, ms
 FILES = 5000
 ADDED = 10
 LISTED, FEWER_FILES = 100, 1000
+# As in most repositories; in one directory git's work is another mix.
+TOGETHER = 10
 LISTS = 10
 ENDS = 40
 MOST = 0.050
@@ -26,7 +29,8 @@ STATUS_OF_EACH = 'for place; do git -C "$place" status --porcelain=v2 --branch >
 
 def measure() -> list[Row]:
     # Each with its own workspaces: all that there are is listed.
-    listed = [partial(_listed, files=files) for files in (FEWER_FILES, FILES)]
+    shapes = ((FEWER_FILES, TOGETHER), (FILES, TOGETHER), (FEWER_FILES, FEWER_FILES))
+    listed = [partial(_listed, files=files, together=together) for files, together in shapes]
     rows: list[Callable[[Amux], Row]] = [_added, *listed, _orphaned, _followed]
     return [_alone(row) for row in rows]
 
@@ -36,9 +40,20 @@ def _alone(row: Callable[[Amux], Row]) -> Row:
         return row(amux)
 
 
+def _repository(directory: Path, files: int, together: int) -> Path:
+    empty_repository(directory)
+    for number in range(files):
+        file = directory / f"part{number // together // TOGETHER}/d{number // together}/file{number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{number}\n" * 20)
+    git(directory, "add", ".")
+    git(directory, "commit", "-q", "-m", "first")
+    return directory
+
+
 def _added(amux: Amux) -> Row:
     top = amux.machine.temporary / "added"
-    repo = repository(top / "code", FILES)
+    repo = _repository(top / "code", FILES, TOGETHER)
     count = 0
 
     def timed(command: Callable[[str], list[str]]) -> float:
@@ -59,9 +74,9 @@ def _added(amux: Amux) -> Row:
     )
 
 
-def _listed(amux: Amux, files: int) -> Row:
+def _listed(amux: Amux, files: int, together: int) -> Row:
     top = amux.machine.temporary / "listed"
-    repo = repository(top / "code", files)
+    repo = _repository(top / "code", files, together)
     for number in range(LISTED):
         amux.manager.call("AddWorkspace", "sa{sv}", f"w{number}", {"repo": ("s", str(repo))})
     listed = git(repo, "worktree", "list", "--porcelain").splitlines()
@@ -74,7 +89,7 @@ def _listed(amux: Amux, files: int) -> Row:
             rounds=LISTS,
         )
     return against(
-        f"ws ls, {LISTED} worktrees of {files} files: p50",
+        f"ws ls, {LISTED} worktrees of {files} files, {together} in a directory: p50",
         Floor("git status in each", p50(floor)),
         p50(product),
         at_most=0.7,

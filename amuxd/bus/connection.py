@@ -138,6 +138,14 @@ class Bus:
         if result not in (PRIMARY_OWNER, ALREADY_OWNER):
             raise NameOwned(name)
 
+    async def has_owner(self, name: str) -> bool:
+        """Also where the bus does not say."""
+        try:
+            [has_owner] = await self._ask_bus("NameHasOwner", "s", [name])
+        except BusError:
+            return True
+        return bool(has_owner)
+
     async def add_match(self, match: Match, handler: Callable[[Signal], None]) -> Subscription:
         if match.sender is not None and _is_well_known(match.sender):
             await self._follow_owner(match.sender)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from amuxd import callers
 from amuxd.addresses import MANAGER_PATH
 from amuxd.bus.connection import Bus
 from amuxd.bus.interface import Interface, Method, introspection, snake
@@ -117,7 +118,9 @@ class Server:
         raise Refusal("UnknownMethod", f"{call.path} has no method {call.member}.")
 
     def _run(self, call: Call, method: Method, handler: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(handler, name=f"{call.member} for {call.sender}")
+        context = callers.context_of(partial(self._bus.has_owner, call.sender))
+        name = f"{call.member} for {call.sender}"
+        task = asyncio.get_running_loop().create_task(handler, name=name, context=context)
         self._running[task] = (call, method)
         # Not in the task itself: one that is cancelled before its first step never runs any of its code.
         task.add_done_callback(self._finished)

@@ -1,10 +1,13 @@
 """What is done with repositories: in threads of their own, and one worktree of each after the other."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+
+from amuxd import callers
 
 Result = TypeVar("Result")
 
@@ -18,6 +21,9 @@ class Repositories:
     async def work(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def turn(self, repository: Path) -> asyncio.Lock:
+    @contextlib.asynccontextmanager
+    async def turn(self, repository: Path) -> AsyncIterator[None]:
         """git itself takes one worktree after the other in a repository."""
-        return self._turns.setdefault(repository, asyncio.Lock())
+        async with self._turns.setdefault(repository, asyncio.Lock()):
+            await callers.refuse_gone()
+            yield

@@ -1,0 +1,42 @@
+"""What waited for its turn is not begun once whoever asked for it has gone."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from amuxd import callers
+from amuxd.errors import Busy
+from amuxd.workspaces.repositories import Repositories
+
+REPOSITORY = Path("/code/.git")
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_who_has_gone_before_its_turn_is_not_served(stays: bool) -> None:
+    served = []
+
+    async def is_there() -> bool:
+        return stays
+
+    async def story() -> None:
+        repositories = Repositories()
+
+        async def serve() -> None:
+            async with repositories.turn(REPOSITORY):
+                served.append("served")
+
+        async with repositories.turn(REPOSITORY):
+            waiting = asyncio.get_running_loop().create_task(serve(), context=callers.context_of(is_there))
+            await asyncio.sleep(0)
+            assert not served
+        if stays:
+            await waiting
+        else:
+            with pytest.raises(Busy, match="has gone before it was begun"):
+                await waiting
+        # Neither holds up the next one.
+        await asyncio.wait_for(serve(), 10)
+
+    asyncio.run(story())
+    assert served == ["served"] * (2 if stays else 1)
