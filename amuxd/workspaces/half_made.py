@@ -1,16 +1,29 @@
 """What git had not finished when it was killed while it checked files out, and nobody has touched since."""
 
+import os
 import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from amuxd.git import git, programs_in
+from amuxd.processes import command_line
 from amuxd.records import Workspace
 from amuxd.workspaces.hidden import BEING_CHECKED_OUT
 
 # Of a file in git's index, by whether it is a program.
 _MODES = {False: "100644", True: "100755"}
+
+
+def words_to_git(workspace: Workspace) -> list[str]:
+    return ["worktree", "add", "--quiet", workspace.directory, workspace.branch]
+
+
+def is_git_at_work(workspace: Workspace) -> bool:
+    """Where there is no unit that ends it, git outlives the amuxd that asked for it."""
+    words = words_to_git(workspace)
+    running = (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal())
+    return any(command_line(pid)[-len(words) :] == words for pid in running)
 
 
 def is_being_checked_out(directory: Path) -> bool:

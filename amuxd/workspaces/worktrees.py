@@ -77,11 +77,10 @@ def _why(error: GitFailed | OSError) -> str:
 
 def _check_out(workspace: Workspace, wish: Wish) -> str:
     """Why its post-checkout hook failed: git runs that last, and the worktree stays all the same."""
-    words = ["worktree", "add", "--quiet", workspace.directory, workspace.branch]
     try:
         git(
             workspace.repository,
-            *words,
+            *half_made.words_to_git(workspace),
             deadline=CHECKOUT,
             environment={**wish.environment, **_all_processors(workspace.repository, wish.environment)},
             umask=wish.umask,
@@ -145,6 +144,8 @@ def _undo_worktree(workspace: Workspace) -> None:
 
 def recovered(workspace: Workspace) -> bool:
     """A crash came while it was made, whenever that was: it is undone, or kept if there is work in it."""
+    if half_made.is_git_at_work(workspace):
+        raise WorkspaceDirty("git is still making it")
     if workspace.made_branch and not branches.has_made(workspace):
         # The branch comes first: what bears these names is not of amux's making.
         return False

@@ -1,19 +1,23 @@
 """A workspace whose making amuxd did not finish, removed while what became of it is being found out."""
 
 import asyncio
+import os
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from harness.repositories import git, repository
+from harness.waiting import until
 from standin_host import World, in_world
+from worktree_work import planned
 
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import AmuxError, Internal, InvalidTransition, NoSuchWorkspace, WorkspaceDirty
 from amuxd.files import StoreError
 from amuxd.records import Workspace
-from amuxd.workspaces import making, worktrees
+from amuxd.workspaces import half_made, making, worktrees
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
@@ -133,3 +137,26 @@ class Seen:
     def workspace_changed(self, workspace: Workspace) -> None: ...
 
     def presence_changed(self, workspace: Workspace) -> None: ...
+
+
+def test_what_git_is_still_making_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is no systemd, when amuxd was killed: nothing ends git with it."""
+    monkeypatch.setenv("HOME", "/nonexistent")
+    repo = repository(tmp_path / "code")
+    begun, goes_on = tmp_path / "begun", tmp_path / "goes-on"
+    os.mkfifo(goes_on)
+    hook = repo / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {begun}\nread word <{goes_on}\n")
+    hook.chmod(0o755)
+    plan = planned(repo)
+    git(repo, "branch", plan.branch)
+    plan = replace(plan, made_branch=False)
+    making = subprocess.Popen(["git", "-C", str(repo), *half_made.words_to_git(plan)])
+    until(begun.exists)
+    with pytest.raises(WorkspaceDirty, match="git is still making it"):
+        worktrees.recovered(plan)
+    goes_on.write_text("now\n")
+    assert making.wait(30) == 0
+    assert not worktrees.recovered(plan)
+    assert not Path(plan.directory).exists()
