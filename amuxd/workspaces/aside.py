@@ -28,7 +28,9 @@ def _doomed(workspace: Workspace) -> Path:
 
 def refuse_immovable(workspace: Workspace, own: Path | None) -> None:
     """Before anything is: git empties what it keeps of a worktree before it finds out that it may not."""
-    places = [Path(workspace.directory).parent, *([own.parent, own] if own else [])]
+    places = [Path(workspace.directory).parent]
+    if own is not None:
+        places += [own.parent, *(Path(at) for at, _, _ in os.walk(own))]
     for place in places:
         if not os.access(place, os.W_OK | os.X_OK):
             raise WorkspaceDirty(f"{workspace.directory} is not removed: {place} cannot be written to")

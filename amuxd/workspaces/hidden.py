@@ -333,6 +333,12 @@ def logged_of_its_own(own: Path) -> list[str]:
     ]
 
 
+def noted_of_its_own(own: Path) -> list[str]:
+    """The commits that ORIG_HEAD, FETCH_HEAD and the like of this one worktree name, perhaps alone."""
+    words = [line.partition("\t")[0].strip() for file in sorted(own.glob("*_HEAD")) for line in _lines(file)]
+    return _present(partial(asked, own), [word for word in words if _ID.fullmatch(word)])
+
+
 def logged(ask: Ask, ref: str) -> list[str]:
     """The commits that its reflog names, the latest first."""
     try:

@@ -68,7 +68,8 @@ def _keep_abandoned(workspace: Workspace, found: Standing) -> list[str]:
     """Commits that were amended or left lead on in a reflog, for as long as git keeps such."""
     repository, ref = workspace.repository, f"{stem(workspace)}/log"
     ask = partial(git, repository)
-    logged = hidden.logged_of_its_own(found.git_directory) if found.git_directory else []
+    own = found.git_directory
+    logged = [*hidden.noted_of_its_own(own), *hidden.logged_of_its_own(own)] if own else []
     logged += hidden.logged(ask, f"refs/heads/{found.made_branch}") if found.made_branch else []
     abandoned = _nowhere(repository, logged, found.made_branch)
     if not abandoned:

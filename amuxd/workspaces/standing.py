@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from amuxd.git import STRICTLY, GitFailed, git
+from amuxd.mounts import mounted
 from amuxd.workspaces import hidden
 
 _NOTHING_MORE: Mapping[str, str] = {}
@@ -72,6 +73,8 @@ class Standing:
 def thrown_away(standing: Standing) -> list[str]:
     """What goes with it, each in a few words: also what keeps nobody from removing it."""
     again = standing.files.made_again
+    # Stashes are the repository's, and stay there.
+    standing = replace(standing, stashes=0)
     place = standing.out_of_sight
     unseen = f"what git keeps for {place}, which is not there" if place else ""
     more = _counted(len(again), "ignored directory", "ignored directories", _examples(_by_name(again), 8))
@@ -245,10 +248,17 @@ def refuse_other(directory: Path, own: Path | None, repository: str) -> Path:
     if own is None:
         raise GitFailed([], -1, f"{directory} is no worktree of {repository}")
     mark = directory / ".git"
+    if any(place == directory for _, place in mounted()) and not _is_of(directory, own):
+        raise GitFailed([], -1, f"what is mounted at {directory} is not the worktree")
     if not mark.is_file():
-        raise GitFailed([], -1, f"{mark} is gone: {repairing(repository)}")
-    if not _leads_to(directory, own):
-        raise GitFailed([], -1, f"{mark} does not lead to {own}: {repairing(repository)}")
+        # What git would write there makes no worktree of a directory that came in the place of one.
+        way_out = repairing(repository) if any(directory.iterdir()) else "put the worktree back"
+        raise GitFailed([], -1, f"{mark} is gone: {way_out}")
+    found = hidden.git_directory(directory)
+    if not _is_same(found, own):
+        is_sibling = _is_same(found.parent, own.parent)
+        way_out = "move each worktree back to its place" if is_sibling else repairing(repository)
+        raise GitFailed([], -1, f"{mark} does not lead to {own}: {way_out}")
     return own
 
 
@@ -261,9 +271,12 @@ def repairing(repository: str, *moved: str) -> str:
     return f"{shlex.join(['git', '-C', repository, 'worktree', 'repair', *moved])} may mend that"
 
 
-def _leads_to(directory: Path, own: Path) -> bool:
-    found = hidden.git_directory(directory)
-    return found.is_dir() and own.is_dir() and found.samefile(own)
+def _is_of(directory: Path, own: Path) -> bool:
+    return (directory / ".git").is_file() and _is_same(hidden.git_directory(directory), own)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.is_dir() and other.is_dir() and one.samefile(other)
 
 
 def examine_from_afar(directory: str, own: Path | None, repository: str, made_branch: str) -> Standing:

@@ -277,7 +277,7 @@ def _looked_at(workspace: Workspace, force: bool, with_ignored: bool) -> Standin
             raise WorkspaceDirty(f"git cannot tell what is in {directory}: {error}{way_out}") from error
         if presence is Presence.GONE:
             return Stays(f"what git keeps for {directory}, for it cannot tell what that is ({error})")
-        return Stays(f"{directory} itself, for git cannot tell what is in it ({error})")
+        return Stays(f"{directory} and what git keeps for it, for git cannot tell what is in it ({error})")
     _refuse_losses(workspace, found, force, with_ignored)
     if found.is_here:
         aside.refuse_immovable(workspace, found.git_directory)

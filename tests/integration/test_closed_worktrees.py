@@ -64,7 +64,7 @@ def test_it_is_told_and_nothing_is_lost(as_a_user: Amux, repo: Path, closed: str
         assert refused.stderr.startswith(f"amux: git cannot tell what is in {directory}: ")
         assert "Permission denied" in refused.stderr
         removed = amux.cli("ws", "rm", "--force", "fix").stdout
-        assert f"  kept {directory} itself, for git cannot tell what is in it (" in removed
+        assert f"  kept {directory} and what git keeps for it, for git cannot tell what is in it (" in removed
     finally:
         place.chmod(mode)
     assert git(directory, "status", "--porcelain", "--untracked-files=all") == "?? sub/new"
@@ -87,7 +87,7 @@ def test_what_is_abandoned_in_a_log_that_is_closed_is_not_thrown_away(as_a_user:
     assert amux.cli("ws", "rm", "fix").stdout == "removed fix\n"
 
 
-@pytest.mark.parametrize("closed", [".git/worktrees", ".git/worktrees/fix"])
+@pytest.mark.parametrize("closed", [".git/worktrees", ".git/worktrees/fix", ".git/worktrees/fix/logs"])
 @pytest.mark.parametrize("how", [(), ("--force",)])
 def test_what_git_may_not_write_to_is_found_out_before_anything_is_done(
     as_a_user: Amux, repo: Path, closed: str, how: tuple[str, ...]

@@ -7,6 +7,7 @@ import pytest
 from harness.bus import Proxy
 from harness.client import BUS_NAME
 from harness.daemon import Amux
+from harness.repositories import repository
 from harness.waiting import until
 
 WORKSPACE = "org.amux.Amux1.Workspace"
@@ -69,3 +70,19 @@ def test_a_mount_that_another_one_takes_the_place_of_is_gone(amux: Amux, top: Pa
         session.wait_state("orphaned")
     finally:
         amux.machine.run(["umount", place])
+
+
+def test_a_worktree_in_which_nobody_works_is_told_as_covered(amux: Amux, top: Path) -> None:
+    repo = repository(top / "code")
+    amux.cli("ws", "add", "here", cwd=repo)
+    directory = Path(workspace(amux).get("Directory"))
+    amux.machine.run(["mount", "-t", "tmpfs", "tmpfs", directory])
+    try:
+        told = f"what is mounted at {directory} is not the worktree"
+        assert f"Problem:     {told}\n" in amux.cli("ws", "show", "here").stdout
+        refused = amux.cli("ws", "rm", "here", check=False)
+        assert refused.returncode == 4
+        assert refused.stderr == f"amux: git cannot tell what is in {directory}: {told}\n"
+    finally:
+        amux.machine.run(["umount", directory])
+    assert amux.cli("ws", "rm", "here").stdout == "removed here\n"

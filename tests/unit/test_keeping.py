@@ -99,6 +99,20 @@ def test_refs_of_this_worktree_alone_when_the_directory_was_moved(repo: Path) ->
     assert tip in git(repo, "rev-list", "--all").split()
 
 
+def test_what_was_fetched_from_elsewhere_and_what_only_git_itself_has_noted(
+    repo: Path, tmp_path: Path
+) -> None:
+    made = add(repo)
+    other = repository(tmp_path / "other")
+    fetched = commit(other, "theirs")
+    git(made.directory, "fetch", "-q", str(other), "main")
+    noted = git(made.directory, "commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "noted")
+    git(made.directory, "update-ref", "ORIG_HEAD", noted)
+    (kept,) = worktrees.remove(made, force=False).kept
+    assert kept == "refs/amux/removed/abc123/log, whose reflog has 2 that were amended or left"
+    assert {fetched, noted} <= set(git(repo, "rev-list", "--all", "--reflog").split())
+
+
 def test_the_reflog_of_a_ref_of_this_worktree_alone(repo: Path) -> None:
     made = add(repo)
     tip = git(repo, "commit-tree", "-m", "wip", "-p", "HEAD", "HEAD^{tree}")

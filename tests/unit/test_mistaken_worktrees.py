@@ -60,7 +60,7 @@ def test_one_that_lies_in_another_and_is_taken_for_it(
     before = objects(repo)
     assert "git cannot tell what is in" in refused(made)
     kept = worktrees.remove(made, force=True).kept
-    assert kept[0].startswith(f"{made.directory} itself, for git cannot tell what is in it")
+    assert kept[0].startswith(f"{made.directory} and what git keeps for it, for git cannot tell ")
     assert (directory / "file0").read_text() == "changed"
     assert before <= objects(repo)
 
@@ -82,7 +82,7 @@ def test_one_whose_settings_lead_git_elsewhere(repo: Path) -> None:
     (directory / "new").write_text("x")
     assert refused(made).endswith(f"its files are not in {directory} (core.worktree)")
     kept = worktrees.remove(made, force=True).kept
-    assert kept[0].startswith(f"{directory} itself, for git cannot tell what is in it")
+    assert kept[0].startswith(f"{directory} and what git keeps for it, for git cannot tell what is in it")
     assert (directory / "file0").read_text() == "changed"
     git(directory, "config", "--worktree", "--unset", "core.worktree")
     assert refused(made) == "fix has 1 file with uncommitted changes (file0) and 1 untracked file (new)"

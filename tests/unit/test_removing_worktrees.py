@@ -3,6 +3,7 @@
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
 import shlex
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def test_commits_on_no_branch_at_all(repo: Path) -> None:
     (Path(made.directory) / "file0").write_text("changed")
     git(made.directory, "stash")
     assert "1 stash" in refused(made)
-    kept = worktrees.remove(made, force=True).kept
+    assert "stash" not in " ".join(worktrees.would_lose(made, force=True))
+    lost, kept = astuple(worktrees.remove(made, force=True))
+    assert lost == ["1 commit on no other branch and no remote"]
     assert kept == ["refs/amux/removed/abc123/head", "the stash, which is the repository's"]
     assert is_reachable(repo, tip)
 
@@ -159,7 +162,7 @@ def test_one_that_git_knows_no_more_is_left_alone(repo: Path) -> None:
     with pytest.raises(WorkspaceDirty, match="git cannot tell what is in"):
         worktrees.remove(made, force=False)
     (kept,) = worktrees.remove(made, force=True).kept
-    assert kept.startswith(f"{made.directory} itself")
+    assert kept.startswith(f"{made.directory} and what git keeps for it, ")
     assert Path(made.directory).is_dir()
 
 
@@ -180,6 +183,36 @@ def test_a_directory_that_became_another_repositorys_is_left_alone(repo: Path) -
     git(made.directory, "init", "-q")
     with pytest.raises(WorkspaceDirty, match=r"\.git is gone: git -C \S+ worktree repair may mend that"):
         worktrees.remove(made, force=False)
+
+
+def test_one_in_whose_place_another_directory_came_is_not_told_to_be_repaired(repo: Path) -> None:
+    """git would write a .git into it, and call every file deleted."""
+    made = add(repo)
+    place = Path(made.directory)
+    aside = place.rename(place.with_name("aside"))
+    place.mkdir()
+    assert refused(made).endswith(f"{place}/.git is gone: put the worktree back")
+    place.rmdir()
+    other = add(repo, name="other", key="def456")
+    Path(other.directory).rename(place)
+    aside.rename(other.directory)
+    for swapped in (made, other):
+        assert refused(swapped).endswith(": move each worktree back to its place")
+
+
+def test_one_that_something_is_mounted_over_is_told_as_that(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = add(repo)
+    place = Path(made.directory)
+    aside = place.rename(place.with_name("aside"))
+    place.mkdir()
+    monkeypatch.setattr(standing, "mounted", lambda: iter([(7, place)]))
+    assert refused(made).endswith(f"what is mounted at {place} is not the worktree")
+    place.rmdir()
+    aside.rename(place)
+    # It may be on a file system of its own.
+    assert removed(made)
 
 
 def replace_by_a_link(made: Workspace) -> Path:
