@@ -45,10 +45,7 @@ def table(found: list[Properties]) -> list[str]:
 
 
 def _changes(status: Properties) -> str:
-    counted = [
-        (len(status.get("uncommitted", [])), "uncommitted"),
-        (len(status.get("untracked", [])), "untracked"),
-    ]
+    counted = [(_count(status, what), what) for what in ("uncommitted", "untracked")]
     told = ", ".join(f"{number} {what}" for number, what in counted if number)
     return f"{told} (uncertain)" if told and "error" in status else told
 
@@ -71,10 +68,9 @@ def description(workspace: Properties, inside: list[Properties]) -> list[str]:
         ("Repository", workspace["Repository"]),
         ("Branch", _branch(workspace, status)),
         ("Hook", workspace["HookFailure"]),
-        ("Uncommitted", _files(status.get("uncommitted", []))),
-        ("Untracked", _files(status.get("untracked", []))),
-        ("Copies", _files(status.get("changed_copies", []))),
-        ("Ignored", _files(status.get("ignored", []))),
+        *((what.capitalize(), _files(status, what)) for what in ("uncommitted", "untracked")),
+        ("Copies", _files(status, "changed_copies")),
+        ("Ignored", _files(status, "ignored")),
         ("Unpushed", _commits(status.get("unpushed", 0))),
         ("Stashes", str(status.get("stashes") or "")),
         ("Under way", status.get("operation", "")),
@@ -104,9 +100,15 @@ def _branch(workspace: Properties, status: Properties) -> str:
     return f"{branch}, {' and '.join(counted)} of {against}" if counted else branch
 
 
-def _files(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _count(status: Properties, what: str) -> int:
+    """There may be more than are named."""
+    number: int = status.get(f"{what}_count", len(status.get(what, [])))
+    return number
+
+
+def _files(status: Properties, what: str) -> str:
+    others = _count(status, what) - _SHOWN
+    return ", ".join(status.get(what, [])[:_SHOWN]) + (f" and {others} more" if others > 0 else "")
 
 
 def _commits(number: int) -> str:

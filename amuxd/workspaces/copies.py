@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from amuxd.git import git
+from amuxd.records import Workspace
 from amuxd.workspaces import hidden, standing
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,14 @@ def _make_directories(source: Path, target: Path, wanted: Path) -> None:
     for directory in [place for place in (wanted, *wanted.parents) if not place.exists()][::-1]:
         directory.mkdir()
         shutil.copymode(source / directory.relative_to(target), directory)
+
+
+def left_out(workspace: Workspace, directory: Path, files: standing.Files) -> standing.Files:
+    """Without those that are as they were, which are nobody's work."""
+    copied = untracked(directory, workspace.copied)
+    # That of the repository will do where a worktree that it was copied from is no more.
+    sources = [Path(place) for place in (workspace.copied_from, workspace.repository) if place]
+    return without(directory, sources, files, copied)
 
 
 def untracked(directory: Path, copied: dict[str, str]) -> dict[str, str]:

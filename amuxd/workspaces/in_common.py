@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from amuxd.git import ORDINARY, GitFailed, Surroundings, programs_in
 from amuxd.records import Workspace
-from amuxd.workspaces import standing
+from amuxd.workspaces import copies, standing
 from amuxd.workspaces.standing import Files
 
 Key = TypeVar("Key")
@@ -38,9 +38,16 @@ class InCommon:
         files = standing.files_of(
             workspace.directory, self._surroundings(workspace.search_path), one_of_many=True
         )
+        if workspace.copied and files.untracked:
+            files = copies.left_out(workspace, Path(workspace.directory), files)
         if files.head == self._bases((workspace.repository, workspace.base)):
             return files
         return against_base(files, workspace)
+
+    def files_of_given(self, workspace: Workspace) -> Files:
+        """Raises GitFailed also where there is no repository."""
+        surroundings = self._surroundings(workspace.search_path)
+        return standing.files_of(workspace.directory, surroundings, one_of_many=True)
 
 
 def against_base(files: Files, workspace: Workspace) -> Files:

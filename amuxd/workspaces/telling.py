@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from amuxd.git import GitFailed, programs_in
 from amuxd.records import Workspace
@@ -19,8 +19,11 @@ from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.standing import Files, Standing
 
 PROCESSORS = os.cpu_count() or 1
-
-Result = TypeVar("Result")
+# Where git does not answer, and how many are asked about other worktrees meanwhile.
+_HELD_UP = 1.0
+_MOST_AT_ONCE = 16
+# A message on the bus has an end, and who lists counts these.
+_NAMED_IN_LIST, _NAMED = 1000, 20_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Teller:
         # By those who watch the directories, for the workspaces that somebody works in.
         self._watched = watched
         # Whoever asks for one is not held up by those in a list that do not answer.
-        self._pool = ThreadPoolExecutor(max(8, 2 * PROCESSORS), "git")
+        self._one = ThreadPoolExecutor(max(8, 2 * PROCESSORS), "git")
+        self._lists = ThreadPoolExecutor(2 * _MOST_AT_ONCE, "git for lists")
 
     async def all(self, workspaces: Sequence[Workspace]) -> list[Told]:
         """Branch and files of each, by one question to git."""
@@ -58,15 +62,28 @@ class Teller:
             for workspace, look in to_be_asked:
                 told[workspace.id] = _asked(ask, workspace, look)
 
+        def begin() -> "asyncio.Future[None]":
+            return asyncio.get_running_loop().run_in_executor(self._lists, ask_in_turn)
+
         # More than compute at the same time would be in each other's way.
-        threads = min(len(workspaces), PROCESSORS)
-        await asyncio.gather(*(self._in_thread(ask_in_turn) for _ in range(threads)))
+        asking = {begin() for _ in range(min(len(workspaces), PROCESSORS))}
+        begun, known = len(asking), 0
+        while asking:
+            done, asking = await asyncio.wait(asking, timeout=_HELD_UP)
+            for thread in done:
+                thread.result()
+            is_held_up = not done and len(told) == known
+            if is_held_up and begun < min(len(workspaces), _MOST_AT_ONCE):
+                asking.add(begin())
+                begun += 1
+            known = len(told)
         return [told[workspace.id] for workspace in workspaces]
 
     async def one(self, workspace: Workspace) -> Told:
         """Everything of one."""
         [look] = await self._look([workspace])
-        return await self._in_thread(_asked, _everything, workspace, look)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._one, _asked, _everything, workspace, look)
 
     async def _look(self, workspaces: Sequence[Workspace]) -> list["_Look"]:
         directories = [workspace.directory for workspace in workspaces]
@@ -80,9 +97,6 @@ class Teller:
     def _known(self, workspace: Workspace, seen: Presence) -> Presence:
         """Who watches it knows what is mounted over it, and seen in its place; else the newer word counts."""
         return Presence.UNKNOWN if self._watched.get(workspace.id) is Presence.UNKNOWN else seen
-
-    async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
 
 class _Look(NamedTuple):
@@ -115,7 +129,12 @@ def _said(ask: Callable[[Workspace, Presence], Told], workspace: Workspace, look
 
 
 def _files(common: InCommon, workspace: Workspace, presence: Presence) -> Told:
-    if not workspace.repository or presence is Presence.GONE:
+    if presence is Presence.GONE:
+        return Told()
+    if not workspace.repository:
+        # A directory that was given need not be one that git knows.
+        with contextlib.suppress(GitFailed):
+            return _told(Standing(common.files_of_given(workspace)))
         return Told()
     return _told(Standing(common.files_of(workspace)))
 
@@ -146,14 +165,17 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
     if told.standing is None:
         return values
     files: Files = told.standing.files
+    most = _NAMED if told.is_whole else _NAMED_IN_LIST
     values |= {
         "branch": ("s", files.branch),
         "head": ("s", files.head),
         "upstream": ("s", files.upstream),
         "ahead": ("u", files.ahead),
         "behind": ("u", files.behind),
-        "uncommitted": ("as", [_sendable(name) for name in files.uncommitted]),
-        "untracked": ("as", [_sendable(name) for name in files.untracked]),
+        "uncommitted": ("as", _sendable(files.uncommitted[:most])),
+        "uncommitted_count": ("u", len(files.uncommitted)),
+        "untracked": ("as", _sendable(files.untracked[:most])),
+        "untracked_count": ("u", len(files.untracked)),
     }
     if told.is_whole or told.standing.git_directory:
         values |= {
@@ -163,14 +185,14 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
     if told.is_whole:
         values |= {
             "unpushed": ("u", told.standing.unpushed),
-            "ignored": ("as", [_sendable(name) for name in files.ignored]),
-            "changed_copies": ("as", [_sendable(name) for name in files.changed_copies]),
-            "ignored_directories": ("as", [_sendable(name) for name in files.ignored_directories]),
-            "lost": ("as", [_sendable(words) for words in standing.thrown_away(told.standing)]),
+            "ignored": ("as", _sendable(files.ignored[:most])),
+            "changed_copies": ("as", _sendable(files.changed_copies[:most])),
+            "ignored_directories": ("as", _sendable(files.ignored_directories[:most])),
+            "lost": ("as", _sendable(standing.thrown_away(told.standing))),
         }
     return values
 
 
-def _sendable(name: str) -> str:
+def _sendable(names: Sequence[str]) -> list[str]:
     """File names need not be text."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    return [name.encode(errors="surrogateescape").decode(errors="replace") for name in names]

@@ -185,10 +185,7 @@ def look(workspace: Workspace, there: str = "") -> Standing:
     if presence is Presence.GONE:
         return standing.examine_from_afar(place, own, repository, made)
     found = standing.examine(directory, own, repository, made, programs_in(workspace.search_path))
-    copied = copies.untracked(directory, workspace.copied)
-    # That of the repository will do where a worktree that it was copied from is no more.
-    sources = [Path(place) for place in (workspace.copied_from, workspace.repository) if place]
-    return replace(found, files=copies.without(directory, sources, found.files, copied))
+    return replace(found, files=copies.left_out(workspace, directory, found.files))
 
 
 def remove(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:

@@ -203,7 +203,9 @@ def test_a_damaged_repository_of_a_submodule_whose_files_were_taken_away(
     damage(head)
     assert git(made.directory, "status", "--porcelain") == ""
     assert f"git cannot tell what is in {made.directory}" in refused(made)
-    assert worktrees.remove(made, force=True).kept[0].startswith(f"{made.directory} and what git keeps for it, ")
+    assert (
+        worktrees.remove(made, force=True).kept[0].startswith(f"{made.directory} and what git keeps for it, ")
+    )
 
 
 def test_an_operation_in_a_submodule(repo: Path) -> None:

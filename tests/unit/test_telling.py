@@ -4,6 +4,7 @@
 
 import asyncio
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,12 @@ from worktree_work import (
     repo,  # noqa: F401
 )
 
+from amuxd.git import GitFailed
 from amuxd.records import Workspace
+from amuxd.workspaces import telling
 from amuxd.workspaces.directories import Presence
+from amuxd.workspaces.in_common import InCommon
+from amuxd.workspaces.standing import Files
 from amuxd.workspaces.telling import Teller, Told, described
 
 
@@ -58,6 +63,66 @@ def test_a_given_directory_tells_of_stashes_and_what_is_under_way(
     git(repo, "checkout", "-q", "--detach")
     assert told(repo)["stashes"] == 0
     assert told(tmp_path) == {"presence": "present"}
+
+
+def test_a_list_tells_of_a_given_directory_what_git_says_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/nonexistent")
+    repo = repository(tmp_path / "code")
+    (repo / "file0").write_text("changed")
+    (repo / "new").touch()
+    given = [Workspace("abc123", "given", str(repo), 1), Workspace("def456", "no", str(tmp_path), 1)]
+    found, nothing = (described(told) for told in asyncio.run(Teller({}).all(given)))
+    assert (found["branch"], found["uncommitted"], found["untracked"]) == (
+        ("s", "main"),
+        ("as", ["file0"]),
+        ("as", ["new"]),
+    )
+    assert nothing == {"presence": ("s", "present")}
+
+
+def test_those_that_do_not_answer_hold_up_neither_the_others_of_a_list_nor_who_asks_for_one(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [add(repo, name=f"w{number}", key=f"abc{number}") for number in range(telling.PROCESSORS + 2)]
+    answers, goes_on = threading.Semaphore(0), threading.Event()
+
+    def files_of(self: InCommon, workspace: Workspace) -> Files:
+        if workspace not in made[:-1]:
+            answers.release()
+        elif not goes_on.wait(60):
+            raise GitFailed([], -1, "nobody let it go on")
+        return Files(branch="some")
+
+    async def story() -> list[Told]:
+        teller = Teller({})
+        lists = [asyncio.ensure_future(teller.all(made)) for _ in range(3)]
+        # The last one of each is asked though all before it hang.
+        for _ in lists:
+            assert await asyncio.to_thread(answers.acquire, timeout=60)
+        assert (await teller.one(made[0])).standing
+        goes_on.set()
+        return [told for listed in lists for told in await listed]
+
+    monkeypatch.setattr(InCommon, "files_of", files_of)
+    monkeypatch.setattr(telling, "_HELD_UP", 0.01)
+    told = asyncio.run(story())
+    assert [bool(each.standing) for each in told] == [True] * 3 * len(made)
+
+
+def test_a_list_names_some_of_many_files_and_counts_them_all(repo: Path) -> None:
+    made = add(repo)
+    for number in range(1001):
+        Path(made.directory, f"new{number}").touch()
+    (listed,) = asyncio.run(Teller({}).all([made]))
+    alone = asyncio.run(Teller({}).one(made))
+    for told, named in ((listed, 1000), (alone, 1001)):
+        values = described(told)
+        assert values["untracked_count"] == ("u", 1001)
+        names = values["untracked"][1]
+        assert isinstance(names, list)
+        assert len(names) == named
 
 
 def test_the_lock_of_a_worktree_is_told_with_what_its_removal_loses(repo: Path) -> None:

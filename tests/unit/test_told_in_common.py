@@ -241,3 +241,11 @@ def test_what_all_have_in_common_is_found_once_also_where_that_fails() -> None:
         with pytest.raises(LookupError):
             once("broken")
     assert asked == ["a", "b", "broken"]
+
+
+def test_copies_that_are_as_they_were_are_no_work_in_a_list_either(repo: Path) -> None:
+    (repo / ".env").write_text("secret")
+    made = add(repo, copy=[".env"])
+    assert told(made)["untracked"] == []
+    (Path(made.directory) / ".env").write_text("changed")
+    assert told(made)["untracked"] == [".env"]
