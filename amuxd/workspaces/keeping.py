@@ -101,7 +101,7 @@ def _keep_submodule(workspace: Workspace, submodule: Path, name: str, work: Sequ
     with contextlib.suppress(GitFailed):
         _fetch(workspace.repository, submodule, goal)
         if not hidden.known_by(partial(git, workspace.repository), work, f"--glob={goal}/*"):
-            return goal
+            return f"{goal}/*"
     try:
         place = _copy(_place_for(workspace) / name, submodule, work)
     except OSError as error:

@@ -59,7 +59,7 @@ def test_a_commit_that_a_submodule_left_behind(with_submodule: Path) -> None:
     inner = update(made)
     tip = commit(inner, "more")
     git(made.directory, *ALLOW, "submodule", "update", "-q")
-    assert worktrees.remove(made, force=False).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    assert worktrees.remove(made, force=False).kept == ["refs/amux/removed/abc123/submodules/lib/*"]
     assert tip in git(with_submodule, "rev-list", "--all").split()
 
 
@@ -71,7 +71,7 @@ def test_a_commit_of_a_submodule_that_only_a_tag_leads_to(with_submodule: Path, 
     git(inner, "tag", "-a", "-m", "kept", "mine")
     git(made.directory, *ALLOW, "submodule", "update", "-q")
     if force:
-        assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+        assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib/*"]
         assert tip in git(with_submodule, "rev-list", "--all").split()
     else:
         assert refusal(made) == "1 commit in submodule lib on no remote"
@@ -174,7 +174,7 @@ def test_work_that_any_ref_of_a_submodule_leads_to(repo: Path, ref: str) -> None
     tip = git(inner, "commit-tree", "-m", "wip", "-p", "HEAD", "HEAD^{tree}")
     git(inner, "update-ref", ref, tip)
     assert refusal(made) == "1 commit in submodule lib on no remote"
-    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib/*"]
     kept = ref.replace("refs/", "refs/amux/removed/abc123/submodules/lib/", 1)
     assert git(repo, "rev-parse", kept) == tip
 
@@ -187,7 +187,7 @@ def test_a_submodule_on_a_branch_without_a_commit(repo: Path) -> None:
     git(inner, "tag", "mine")
     git(inner, "switch", "-q", "--orphan", "new")
     assert "1 commit in submodule lib on no remote" in refusal(made)
-    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib"]
+    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib/*"]
     assert tip in git(repo, "rev-list", "--all").split()
 
 
