@@ -105,10 +105,10 @@ def _orphaned(amux: Amux) -> Row:
     for _ in range(ENDS):
         directory.mkdir(exist_ok=True)
         session = amux.create(["sleep", "infinity"], workspace="orphaned")
-        _moments(subscriber, session.id, 2)
+        _moments(subscriber, 2, session.id)
         deleted = time.perf_counter()
         directory.rmdir()
-        samples.append(_moments(subscriber, session.id, 1)[0] - deleted)
+        samples.append(_moments(subscriber, 1, session.id)[0] - deleted)
         session.certificate()
         session.remove()
     subscriber.close()
@@ -122,29 +122,26 @@ def _followed(amux: Amux) -> Row:
     for _ in range(ENDS):
         holder = amux.create(["sleep", "infinity"], workspace="followed")
         waiting = amux.create(["sleep", "infinity"], workspace="followed", queue=True)
-        _moments(subscriber, holder.id, 2)
+        _moments(subscriber, 2, holder.id)
         holder.call("Kill", "s", "SIGKILL")
-        moments = _moments(subscriber, waiting.id, 2, {holder.id: 1})
+        moments = _moments(subscriber, 2, waiting.id, holder.id)
         samples.append(moments[1] - moments[0])
         waiting.wait_state("running")
         for session in (holder, waiting):
             session.remove(force=True)
-        _moments(subscriber, waiting.id, 3)
+        _moments(subscriber, 3, waiting.id)
     subscriber.close()
     return _within("slot given back → next in the queue is starting: p50", samples)
 
 
-def _moments(
-    subscriber: Subscriber, key: str, count: int, others: dict[str, int] | None = None
-) -> list[float]:
-    """When it was told of so many changes of this session; of another one in between, too."""
-    wanted = {key, *(others or {})}
+def _moments(subscriber: Subscriber, count: int, *keys: str) -> list[float]:
+    """When it was told of so many changes of these sessions."""
     moments: list[float] = []
     deadline = time.monotonic() + DEADLINE
     while len(moments) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{key} was not told of within {DEADLINE:.0f} s")
-        moments += [told.moment for told in subscriber.read() if told.key in wanted]
+            raise TimeoutError(f"{' and '.join(keys)} were not told of within {DEADLINE:.0f} s")
+        moments += [told.moment for told in subscriber.read() if told.key in keys]
     return moments
 
 

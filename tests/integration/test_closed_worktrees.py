@@ -87,6 +87,25 @@ def test_what_is_abandoned_in_a_log_that_is_closed_is_not_thrown_away(as_a_user:
     assert amux.cli("ws", "rm", "fix").stdout == "removed fix\n"
 
 
+@pytest.mark.parametrize(("name", "mode"), [("logs", 0), ("logs", 0o333), ("logs", 0o555), ("ORIG_HEAD", 0)])
+def test_nobody_is_ended_for_a_removal_that_is_refused_then(
+    as_a_user: Amux, repo: Path, name: str, mode: int
+) -> None:
+    amux = as_a_user
+    amux.cli("ws", "add", "fix", cwd=repo)
+    session = amux.create(["sleep", "1000"], workspace="fix")
+    closed = repo / ".git/worktrees/fix" / name
+    was = closed.stat().st_mode
+    closed.chmod(mode)
+    try:
+        refused = amux.cli("ws", "rm", "--force", "fix", check=False)
+    finally:
+        closed.chmod(was)
+    assert refused.returncode == 4
+    assert str(closed) in refused.stderr
+    assert session.state == "running"
+
+
 @pytest.mark.parametrize("closed", [".git/worktrees", ".git/worktrees/fix", ".git/worktrees/fix/logs"])
 @pytest.mark.parametrize("how", [(), ("--force",)])
 def test_what_git_may_not_write_to_is_found_out_before_anything_is_done(
