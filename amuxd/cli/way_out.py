@@ -33,7 +33,7 @@ def run(command: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         return failures.INTERRUPTED
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        return _as_python_ends(end.code)
     except Exception as problem:
         if os.environ.get("AMUX_DEBUG"):
             raise
@@ -49,6 +49,13 @@ def leave(code: int) -> NoReturn:
             stream.flush()
     # To take the interpreter apart would take a tenth of the time that a command takes.
     os._exit(code)
+
+
+def _as_python_ends(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    failures.say(str(code))
+    return failures.DID_NOT_WORK
 
 
 def _after_output(problem: Exception) -> int:

@@ -100,6 +100,15 @@ def test_ctrl_c_is_quiet(interrupt: str, arguments: list[str]) -> None:
     assert (finished.returncode, finished.stderr) == (-signal.SIGINT, "")
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "err"), [("", 0, ""), ("None", 0, ""), ("3", 3, ""), ("'it broke'", 1, "it broke\n")]
+)
+def test_an_exit_is_the_one_that_python_makes(end: str, code: int, err: str) -> None:
+    script = f"import sys; from amuxd.cli import way_out; way_out.leave(way_out.run(lambda: sys.exit({end})))"
+    finished = run(sys.executable, "-c", script)
+    assert (finished.returncode, finished.stderr) == (code, err)
+
+
 def test_ctrl_c_that_is_ignored_stays_so() -> None:
     ignore = 'trap "" INT; exec "$0" "$@"'
     script = BEGIN % (WHEN_IT_IS_DONE, ["--version"])
