@@ -2,6 +2,10 @@
 
 PREFIX = "org.amux.Amux1.Error."
 
+# What amuxd says as it ends: of what it does not begin any more, and of what it has begun.
+STOPPING = "amuxd is stopping"
+UNFINISHED = f"{STOPPING}, and what was asked for may be done yet"
+
 # What amuxd exits with where it is of no use to start it again: systemd/amuxd.service has the number too.
 NEEDS_PERSON = 78
 

@@ -17,14 +17,12 @@ from amuxd.bus.properties import Properties, Refusal, property_map
 from amuxd.bus.standard import COMMON, OBJECT_MANAGER, PEER
 from amuxd.bus.tree import Implementation, ObjectTree
 from amuxd.bus.values import PropertyMap, Typed, to_python
-from amuxd.errors import AmuxError, Busy, Internal
+from amuxd.errors import STOPPING, UNFINISHED, AmuxError, Busy, Internal
 
 __all__ = ["Implementation", "PropertyMap", "Server", "Typed"]
 
 logger = logging.getLogger(__name__)
 
-STOPPING = "amuxd is stopping"
-UNFINISHED = f"{STOPPING}, and what was asked for may be done yet"
 MACHINE_ID_FILES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 

@@ -32,7 +32,10 @@ PROPERTIES_INTERFACE = "org.freedesktop.DBus.Properties"
 
 # Calls that change nothing may be made twice.
 _ONLY_ASK = frozenset(
-    {"Ping", "GetSession", "ListSessions", "GetAll", "History", "Certificate", "AttachCommand"}
+    {
+        *("Ping", "GetAll", "GetSession", "ListSessions", "History", "Certificate", "AttachCommand"),
+        *("GetWorkspace", "ListWorkspaces", "Status"),
+    }
 )
 
 _OBJECTS = f"type='signal',sender='{addresses.BUS_NAME}',path_namespace='{addresses.MANAGER_PATH}'"
@@ -251,9 +254,9 @@ class Client:
             if problem.name == failures.SERVICE_UNKNOWN and self._may_switch:
                 self._switch_to_private()
                 return self._call(address, member, signature, *body, patient=patient)
-            if problem.name == failures.NO_REPLY and member in _ONLY_ASK:
-                return self._ask_again(problem, address, member, signature, *body, patient=patient)
-            raise
+            if member not in _ONLY_ASK or not self._may_be_asked_again(problem, patient):
+                raise
+            return self._ask_again(problem, address, member, signature, *body, patient=patient)
         finally:
             self._may_switch = False
 
@@ -276,6 +279,30 @@ class Client:
                     raise self._unanswered(LONG) from None
             else:
                 return
+
+    def _may_be_asked_again(self, problem: RemoteError, patient: bool) -> bool:
+        if problem.is_of_one_that_stops:
+            return self._has_successor(problem.sender, LONG if patient else self._timeout)
+        return problem.name == failures.NO_REPLY
+
+    def _has_successor(self, leaving: str, timeout: float) -> bool:
+        """Whether another takes its place in time: for a mere question nobody starts what was stopped."""
+        self._connection.call(BUS, "AddMatch", "s", _OWNER, timeout=self._timeout)
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLIN)
+        deadline = monotonic() + timeout
+        while (owner := self._owner()) in ("", leaving):
+            if monotonic() >= deadline or (not owner and self._look_after_unit(start=False)):
+                return False
+            poll.poll(_PATIENCE * 1000)
+        return True
+
+    def _owner(self) -> str:
+        try:
+            asked = self._connection.call(BUS, "GetNameOwner", "s", addresses.BUS_NAME, timeout=self._timeout)
+        except RemoteError:
+            return ""
+        return cast(str, asked[0])
 
     def _ask_again(
         self, problem: RemoteError, address: DBusAddress, member: str, *arguments: Any, patient: bool

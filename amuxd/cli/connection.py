@@ -187,7 +187,9 @@ def _parsed(raw: bytes) -> tuple[Header, tuple[Any, ...]]:
 
 def _remote_error(header: Header, body: tuple[Any, ...]) -> RemoteError:
     message = body[0] if body and isinstance(body[0], str) else ""
-    return RemoteError(header.fields[HeaderFields.error_name], message)
+    error = RemoteError(header.fields[HeaderFields.error_name], message)
+    error.sender = header.fields.get(HeaderFields.sender, "")
+    return error
 
 
 def socket_paths(address: str) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from amuxd import __version__
-from amuxd.errors import PREFIX
+from amuxd.errors import PREFIX, STOPPING, UNFINISHED
 
 if TYPE_CHECKING:
     from click import UsageError
@@ -99,6 +99,8 @@ class RemoteError(Exception):
         super().__init__(message)
         self.name = name
         self.message = message
+        # Whose reply it was, as the bus calls it.
+        self.sender = ""
         # What amuxd said last, and where it tells more: on a private bus there is no unit and no journal.
         self.said_last = ""
         self.ask = "journalctl --user -u amuxd"
@@ -106,6 +108,10 @@ class RemoteError(Exception):
     @property
     def is_not_started(self) -> bool:
         return self.name.startswith(_NOT_STARTED)
+
+    @property
+    def is_of_one_that_stops(self) -> bool:
+        return self.name.startswith(PREFIX) and self.message in (STOPPING, UNFINISHED)
 
     @property
     def is_not_understood(self) -> bool:

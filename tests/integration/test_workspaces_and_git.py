@@ -214,3 +214,23 @@ def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path
     amux.start()
     until(lambda: git(repo, "branch", "--format=%(refname:short)").split() == ["here", "main"])
     until(lambda: not amux.cli("ws", "add", "slow", cwd=repo, check=False).returncode)
+
+
+@pytest.mark.parametrize("way", ["restart", "kill"])
+def test_a_question_is_asked_of_the_next_amuxd(amux: Amux, repo: Path, tmp_path: Path, way: str) -> None:
+    commit(repo, ".gitattributes", "*.slow filter=slow\n")
+    commit(repo, "some.slow", "stored\n")
+    amux.cli("ws", "add", "here", cwd=repo)
+    (workspace_directory(amux, "here") / "some.slow").write_text("changed")
+    git(repo, "config", "filter.slow.clean", f"echo >>{tmp_path}/reached; sleep 1000; cat")
+    asking = [
+        amux.popen("ws", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for words in (["ls"], ["show", "here"])
+    ]
+    until(lambda: (tmp_path / "reached").exists() and (tmp_path / "reached").read_text().count("\n") == 2)
+    git(repo, "config", "--unset", "filter.slow.clean")
+    getattr(amux, way)()
+    for question in asking:
+        out, err = question.communicate(timeout=60)
+        assert (question.returncode, err) == (0, "")
+        assert "some.slow" in out or "1 uncommitted" in out
