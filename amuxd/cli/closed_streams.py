@@ -22,6 +22,16 @@ def discard_output() -> None:
     _held(sys.stdout.fileno(), os.O_WRONLY)
 
 
+def forget_output() -> None:
+    """What was printed and could not be written is not tried again; what comes is."""
+    output = sys.stdout.fileno()
+    kept = os.dup(output)
+    discard_output()
+    sys.stdout.flush()
+    os.dup2(kept, output)
+    os.close(kept)
+
+
 def _held(descriptor: int, flags: int) -> int:
     nowhere = os.open(os.devnull, flags)
     if nowhere != descriptor:

@@ -1,13 +1,12 @@
 """amux run"""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amuxd.cli import closed_streams, failures, render, sessions
+from amuxd.cli import closed_streams, done, failures, render, sessions
 from amuxd.cli.client import Client, Properties
 from amuxd.cli.environment import directory, environment, umask
 from amuxd.cli.failures import Failure, Interrupted, RemoteError, Unanswered, WrongUsage
@@ -121,14 +120,10 @@ def _go_on(client: Client, path: str, session: Properties, attach: bool, wait: b
             except OSError:
                 closed_streams.discard_output()
         raise Failure(f"{sessions.label(session)}: {session['Reason'] or 'could not start'}")
-    try:
-        _introduce(session, quiet, hint=not attach and not wait)
-    except Failure as unsaid:
-        if not wait:
-            raise
-        # What was asked for is the exit code.
-        failures.tell(unsaid)
-        closed_streams.discard_output()
+    unsaid = _introduce(session, quiet, hint=not attach and not wait)
+    # Of one that is waited for, what was asked for is the exit code.
+    if unsaid and not wait:
+        return unsaid
     if attach:
         from amuxd.cli.attaching import attach_to
 
@@ -186,20 +181,14 @@ def _options(given: dict[str, Any], has_command: bool) -> dict[str, tuple[str, A
     return options
 
 
-def _introduce(session: Properties, quiet: bool, hint: bool) -> None:
+def _introduce(session: Properties, quiet: bool, hint: bool) -> int:
     became = f"started {sessions.label(session)}"
     if session["State"] == "created":
         became = f"created {sessions.label(session)}: {session['Reason']}"
-    try:
-        print(session["Id"] if quiet else harmless(became))
-        if hint and not quiet and render.is_terminal() and session["State"] == "running":
-            print(render.coloured(f"see it with: amux attach {session['Id']}", "2"))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        why = failures.explain(problem).sentence
-        raise Failure(f"{became}, and that cannot be printed: {why}") from None
+    lines = [session["Id"] if quiet else harmless(became)]
+    if hint and not quiet and render.is_terminal() and session["State"] == "running":
+        lines.append(render.coloured(f"see it with: amux attach {session['Id']}", "2"))
+    return done.tell(became, *lines)
 
 
 def _warn_of_limits(session: Properties) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from amuxd.cli import failures, misconfigured, render, sessions, standing
+from amuxd.cli import done, failures, misconfigured, render, sessions, standing
 from amuxd.cli.client import LONG, Client, Properties, plain
 from amuxd.cli.environment import directory, environment, umask
 from amuxd.cli.failures import Failure, NotPossible, RemoteError, WrongUsage
@@ -55,12 +55,13 @@ def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given
         raise WrongUsage("--path takes a directory as it is: it has no --repo, --branch or --base")
     client = Client()
     where, found = make(client, name, path, **given)
-    print(harmless(f"added {name}: {found['Directory']}"), flush=True)
+    added = f"added {name}: {found['Directory']}"
+    unsaid = done.tell(added, harmless(added))
     _tell_hook_failure(found)
     if not no_setup:
-        _set_up_if_allowed(client, where, found, allow_setup)
+        unsaid = _set_up_if_allowed(client, where, found, allow_setup) or unsaid
     # As git itself ends then.
-    return 1 if found["HookFailure"] else 0
+    return 1 if found["HookFailure"] else unsaid
 
 
 def make(client: Client, name: str, path: Path | None = None, **given: Any) -> tuple[str, Properties]:
@@ -91,27 +92,27 @@ def _surroundings() -> dict[str, tuple[str, Any]]:
     return {"env": ("a{ss}", environment(())), "umask": ("u", umask())}
 
 
-def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: bool) -> None:
+def _set_up_if_allowed(client: Client, where: str, found: Properties, allow: bool) -> int:
     command = found["SetupCommand"]
     if not command:
-        return
+        return 0
     if not found["SetupAllowed"] and not allow:
         if not (sys.stdin.isatty() and render.is_terminal()):
             failures.say(harmless(f"amux: not set up: nobody has allowed {command!r} yet"))
             failures.say(harmless(f"      {_how_to_allow(found)}"))
-            return
+            return 0
         question = f"Run {command!r} in it, and from now on in each new worktree of {found['Repository']}?"
         allow = click.confirm(harmless(question))
         if not allow:
-            return
-    _set_up(client, where, found, allow)
+            return 0
+    return _set_up(client, where, found, allow)
 
 
 def _how_to_allow(found: Properties) -> str:
     return f"amux ws setup --allow {found['Id']}"
 
 
-def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
+def _set_up(client: Client, where: str, found: Properties, allow: bool) -> int:
     from amuxd.cli.waiting import ends
 
     client.subscribe()
@@ -125,7 +126,8 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
         raise NotPossible(failures.explain(problem).sentence, _how_to_allow(found)) from None
     properties = client.properties(session)
     whose = ", ".join(filter(None, (found["Name"], sessions.why_not_begun(properties))))
-    print(harmless(f"setting up {whose}: {found['SetupCommand']}"), flush=True)
+    begun = f"setting up {whose}: {found['SetupCommand']}"
+    unsaid = done.tell(begun, harmless(begun))
     if ends(client, {session: sessions.label(properties)})[session]:
         properties = client.properties(session)
         for line in client.certificate(session, properties["Run"]).get("last_lines", []):
@@ -133,17 +135,18 @@ def _set_up(client: Client, where: str, found: Properties, allow: bool) -> None:
         raise Failure(
             f"the set-up of {found['Name']} failed: {properties['Reason']}", f"amux logs {properties['Id']}"
         )
+    return unsaid
 
 
 @ws.command()
 @workspace_argument
 @click.option("--allow", is_flag=True, help="Allow the command, here and in new worktrees of the repository.")
-def setup(name: str, allow: bool) -> None:
+def setup(name: str, allow: bool) -> int:
     """Run the set-up command that the configuration has for the workspace's repository."""
     client = Client()
     where = client.find_workspace(name)
     misconfigured.warn(client)
-    _set_up(client, where, client.workspace_properties(where), allow)
+    return _set_up(client, where, client.workspace_properties(where), allow)
 
 
 @ws.command()
@@ -194,15 +197,14 @@ def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     code = 0
     for name in dict.fromkeys(names):
         try:
-            _remove(client, name, force, ignored)
+            told = _remove(client, name, force, ignored)
         except RemoteError as problem:
-            sys.stdout.flush()
             told = failures.tell(problem)
-            code = code or told
+        code = code or told
     return code
 
 
-def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
+def _remove(client: Client, name: str, force: bool, ignored: bool) -> int:
     where = client.find_workspace(name)
     found = client.workspace_properties(where)
     options = {"force": ("b", force), "ignored": ("b", ignored)}
@@ -213,13 +215,16 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> None:
         for loss in told:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
     lost, kept = client.workspace(where, "Remove", "a{sv}", options, patient=True)
-    for loss in lost:
-        # It goes without a word of force, or has come since it was asked what that would be.
-        if loss not in told:
-            print(harmless(f"{found['Name']}: threw away {loss}"))
-    print(harmless(f"removed {found['Name']}"))
-    for what in kept:
-        print(harmless(f"  kept {what}"))
+    # What goes without a word of force, or has come since it was asked what that would be.
+    threw_away = [f"threw away {loss}" for loss in lost if loss not in told]
+    removed = f"removed {found['Name']}"
+    lines = [
+        *(f"{found['Name']}: {loss}" for loss in threw_away),
+        removed,
+        *(f"  kept {what}" for what in kept),
+    ]
+    became = "; ".join([removed, *threw_away, *(f"kept {what}" for what in kept)])
+    return done.tell(became, *map(harmless, lines))
 
 
 def ensure(client: Client, name: str, create: bool) -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -311,3 +312,43 @@ def test_a_set_up_that_waits_for_a_slot_says_so(amux: Amux, repo: Path) -> None:
     holder.stop()
     assert process.wait(60) == 0
     process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [(">&-", "standard output is closed"), (">/dev/full", "No space left on device")],
+)
+def test_what_was_made_and_removed_is_told_also_where_it_cannot_be_printed(
+    amux: Amux, repo: Path, output: str, why: str
+) -> None:
+    def told(*arguments: str) -> tuple[int, str]:
+        command = ["sh", "-c", f'"$@" {output}', "sh", str(amux.bindir / "amux"), "ws", *arguments]
+        done = amux.machine.run(command, check=False, env=amux.environment, cwd=repo)
+        return done.returncode, done.stderr
+
+    unsaid = f", and that cannot be printed: {why}\n"
+    configure(amux, '[workspaces]\nsetup = "true"\n')
+    code, err = told("add", "--allow-setup", "one")
+    here = workspace_directory(amux, "one")
+    assert (code, err) == (1, f"amux: added one: {here}{unsaid}amux: setting up one: true{unsaid}")
+    assert amux.cli("ws", "add", "two", "--no-setup", cwd=repo).stdout
+    none = "amux: there is no workspace 'none'\n      amux ws ls\n"
+    assert told("rm", "one", "none", "two") == (
+        1,
+        f"amux: removed one{unsaid}{none}amux: removed two{unsaid}",
+    )
+    assert listed(amux) == []
+
+
+def test_nobody_who_reads_what_was_made_and_removed_is_quiet(amux: Amux, repo: Path) -> None:
+    def ends_of(*arguments: str) -> tuple[int, str]:
+        reading, writing = os.pipe()
+        os.close(reading)
+        process = amux.popen("ws", *arguments, cwd=repo, stdout=writing, stderr=subprocess.PIPE, text=True)
+        os.close(writing)
+        _, err = process.communicate(timeout=60)
+        return process.returncode, err
+
+    assert ends_of("add", "fix") == (141, "")
+    assert ends_of("rm", "fix") == (141, "")
+    assert listed(amux) == []
