@@ -1,7 +1,9 @@
 """amux ws add, ls, show, setup and rm"""
 
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,7 +13,7 @@ import click
 from amuxd.cli import done, failures, misconfigured, render, sessions, standing
 from amuxd.cli.client import LONG, Client, Properties, plain
 from amuxd.cli.environment import directory, environment, umask
-from amuxd.cli.failures import Failure, NotPossible, RemoteError, WrongUsage
+from amuxd.cli.failures import Failure, Interrupted, NotPossible, RemoteError, WrongUsage
 from amuxd.cli.naming import not_empty, workspace_argument, workspaces_argument
 from amuxd.cli.text import harmless
 from amuxd.errors import PREFIX
@@ -78,8 +80,18 @@ def make(client: Client, name: str, path: Path | None = None, **given: Any) -> t
             options[option] = ("s", given[option])
     if given.get("slots"):
         options["slots"] = ("u", given["slots"])
-    where = client.manager("AddWorkspace", "sa{sv}", name, options, patient=True)[0]
-    return where, client.workspace_properties(where)
+    with _going_on(f"{name} may be made all the same", f"amux ws show {shlex.quote(name)}"):
+        where = client.manager("AddWorkspace", "sa{sv}", name, options, patient=True)[0]
+        return where, client.workspace_properties(where)
+
+
+@contextmanager
+def _going_on(sentence: str, hint: str) -> Iterator[None]:
+    """Ctrl-C takes nothing back that amuxd has begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(sentence, hint) from None
 
 
 def _tell_hook_failure(found: Properties) -> None:
@@ -214,7 +226,8 @@ def _remove(client: Client, name: str, force: bool, ignored: bool) -> int:
         told = client.workspace(where, "Remove", "a{sv}", asked, patient=True)[0]
         for loss in told:
             print(harmless(f"{found['Name']}: throwing away {loss}"), flush=True)
-    lost, kept = client.workspace(where, "Remove", "a{sv}", options, patient=True)
+    with _going_on(f"{found['Name']} may be removed all the same", "amux ws ls"):
+        lost, kept = client.workspace(where, "Remove", "a{sv}", options, patient=True)
     # What goes without a word of force, or has come since it was asked what that would be.
     threw_away = [f"threw away {loss}" for loss in lost if loss not in told]
     removed = f"removed {found['Name']}"

@@ -161,11 +161,30 @@ def test_a_checkout_goes_on_without_who_asked_for_it(amux: Amux, repo: Path, tmp
     adding = amux.popen("ws", "add", "fix", cwd=repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until((tmp_path / "reached").exists)
     adding.send_signal(signal.SIGINT)
-    assert adding.communicate(timeout=30) == ("", "\n")
+    told = "amux: fix may be made all the same\n      amux ws show fix\n"
+    assert adding.communicate(timeout=30) == ("", told)
     assert adding.returncode == 130
     (tmp_path / "go").write_text("\n")
     until(lambda: "fix" in amux.cli("ws", "ls").stdout)
     assert (workspace_directory(amux, "fix") / "some.slow").read_text() == "stored\n"
+
+
+def test_a_removal_goes_on_without_who_asked_for_it(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    commit(repo, ".gitattributes", "*.slow filter=slow\n")
+    commit(repo, "some.slow", "stored\n")
+    amux.cli("ws", "add", "fix", cwd=repo)
+    (workspace_directory(amux, "fix") / "some.slow").touch()
+    os.mkfifo(tmp_path / "go")
+    git(repo, "config", "filter.slow.clean", f"echo >>{tmp_path}/reached; read _ <{tmp_path}/go; cat")
+    removing = amux.popen("ws", "rm", "fix", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until((tmp_path / "reached").exists)
+    git(repo, "config", "--unset", "filter.slow.clean")
+    removing.send_signal(signal.SIGINT)
+    told = "amux: fix may be removed all the same\n      amux ws ls\n"
+    assert removing.communicate(timeout=30) == ("", told)
+    assert removing.returncode == 130
+    (tmp_path / "go").write_text("\n")
+    until(lambda: "fix" not in amux.cli("ws", "ls").stdout)
 
 
 def test_one_that_is_being_made_is_told_as_that(amux: Amux, repo: Path, tmp_path: Path) -> None:

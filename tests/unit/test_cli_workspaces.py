@@ -5,13 +5,15 @@ from typing import Any
 import pytest
 
 from amuxd.cli import workspaces
+from amuxd.cli.failures import Interrupted
 
 
 class Answers:
     """More is lost than was said before."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupted: str = "") -> None:
         self.waited_for: set[str] = set()
+        self._interrupted = interrupted
 
     def find_workspace(self, name: str) -> str:
         return name
@@ -31,6 +33,8 @@ class Answers:
         if patient:
             self.waited_for.add(member)
         is_dry = "dry_run" in arguments[1]
+        if self._interrupted == ("dry run" if is_dry else "removal"):
+            raise KeyboardInterrupt
         return (["1 commit"], []) if is_dry else (["what one does", "1 commit"], ["its ref"])
 
 
@@ -61,3 +65,12 @@ def test_as_long_as_git_may_take_somebody_waits_for_it() -> None:
     workspaces.make(client, "fix")
     workspaces._remove(client, "fix", force=False, ignored=False)
     assert answers.waited_for == {"AddWorkspace", "Remove"}
+
+
+def test_ctrl_c_says_what_may_go_on_and_nothing_of_a_mere_question() -> None:
+    client: Any = Answers(interrupted="removal")
+    with pytest.raises(Interrupted, match="fix may be removed all the same"):
+        workspaces._remove(client, "fix", force=True, ignored=False)
+    client = Answers(interrupted="dry run")
+    with pytest.raises(KeyboardInterrupt):
+        workspaces._remove(client, "fix", force=True, ignored=False)
