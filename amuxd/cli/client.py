@@ -3,6 +3,8 @@
 import contextlib
 import os
 import select
+from collections.abc import Iterator
+from math import inf
 from time import monotonic, time
 from typing import Any, cast
 
@@ -25,6 +27,8 @@ _AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time: after so long without a
 # reply amuxd is asked whether it is there.
 LONG = 120.0
+# After so long it is said what is waited for, where somebody knows.
+_UNTOLD = 5.0
 
 MANAGER = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, addresses.MANAGER_INTERFACE)
 _PEER = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, "org.freedesktop.DBus.Peer")
@@ -54,6 +58,9 @@ class Client:
         self._has_said_so = False
         self._looks_on = False
         self._has_answered = False
+        # What a long wait is for, and when that is to be said.
+        self._untold = ""
+        self._tell_at = 0.0
         self._connection, self._may_switch, self._is_private = self._connect()
 
     def close(self) -> None:
@@ -110,6 +117,15 @@ class Client:
 
     def certificate(self, path: str, run: int) -> Properties:
         return plain(self.session(path, "Certificate", "u", run)[0])
+
+    @contextlib.contextmanager
+    def telling(self, what: str) -> Iterator[None]:
+        """What is waited for patiently in here, said once if it takes long."""
+        self._untold, self._tell_at = what, monotonic() + _UNTOLD
+        try:
+            yield
+        finally:
+            self._untold = ""
 
     def subscribe(self) -> None:
         """Everything that amuxd tells from now on, and when it comes and goes. Subscribe first, then look."""
@@ -337,13 +353,30 @@ class Client:
         limit = LONG if patient else self._timeout
         deadline = began + limit
         pause = _PATIENCE
-        while not self._connection.has_reply(serial, min(pause, deadline - monotonic())):
+        while not self._connection.has_reply(
+            serial, min(pause, deadline - monotonic(), self._time_to_tell if patient else inf)
+        ):
             self._look_after_unit(start=self._activates)
+            if patient:
+                self._tell_in_time(serial)
             if monotonic() >= deadline:
                 if not (patient and self._is_there()) and not self._connection.has_reply(serial, 0):
                     raise self._unanswered(monotonic() - began)
                 deadline = monotonic() + limit
             pause *= 2
+
+    @property
+    def _time_to_tell(self) -> float:
+        return max(0.0, self._tell_at - monotonic()) if self._untold else inf
+
+    def _tell_in_time(self, serial: int) -> None:
+        if self._time_to_tell:
+            return
+        self._tell_at = monotonic() + _UNTOLD
+        # An amuxd that hangs waits for nothing.
+        if self._is_there() and not self._connection.has_reply(serial, 0):
+            failures.say(f"amux: {self._untold}")
+            self._untold = ""
 
     def _is_there(self) -> bool:
         try:

@@ -23,6 +23,9 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 CHECKOUT = 600.0 + LONG
 # While another makes the same workspace, of whose failure nothing is told.
 _LOOK_AGAIN = 0.5
+_ONE_BY_ONE = "makes and removes the worktrees of a repository one after the other"
+_WAITS_TO_ADD = f"still waiting for git, which {_ONE_BY_ONE}"
+_WAITS_TO_REMOVE = f"still waiting: git {_ONE_BY_ONE}, and what is in one may take its time to end"
 
 
 @click.group(invoke_without_command=True)
@@ -56,7 +59,8 @@ def add(name: str, path: Path | None, allow_setup: bool, no_setup: bool, **given
     if path and any(given[option] for option in ("repo", "branch", "base")):
         raise WrongUsage("--path takes a directory as it is: it has no --repo, --branch or --base")
     client = Client()
-    where, found = make(client, name, path, **given)
+    with client.telling("" if path else _WAITS_TO_ADD):
+        where, found = make(client, name, path, **given)
     added = f"added {name}: {found['Directory']}"
     unsaid = done.tell(added, harmless(added))
     _tell_hook_failure(found)
@@ -207,12 +211,13 @@ def rm(names: Sequence[str], force: bool, ignored: bool) -> int:
     """
     client = Client()
     code = 0
-    for name in dict.fromkeys(names):
-        try:
-            told = _remove(client, name, force, ignored)
-        except RemoteError as problem:
-            told = failures.tell(problem)
-        code = code or told
+    with client.telling(_WAITS_TO_REMOVE):
+        for name in dict.fromkeys(names):
+            try:
+                told = _remove(client, name, force, ignored)
+            except RemoteError as problem:
+                told = failures.tell(problem)
+            code = code or told
     return code
 
 
@@ -245,20 +250,26 @@ def ensure(client: Client, name: str, create: bool) -> None:
     if _is_there(client, name, may_lack=create):
         return
     client.subscribe()
+    with client.telling(_WAITS_TO_ADD):
+        made = _made_by_us(client, name)
+    if made:
+        where, found = made
+        _tell_hook_failure(found)
+        _set_up_for_command(client, where, found)
+
+
+def _made_by_us(client: Client, name: str) -> tuple[str, Properties] | None:
+    """None: another has made it meanwhile."""
     deadline = monotonic() + CHECKOUT
     while True:
         try:
-            where, found = make(client, name)
+            return make(client, name)
         except RemoteError as problem:
             if problem.name != PREFIX + "NameTaken" or monotonic() >= deadline:
                 raise
-        else:
-            _tell_hook_failure(found)
-            _set_up_for_command(client, where, found)
-            return
         # Another makes it in this moment, which may still fail: then it is our turn.
         if _is_there(client, name, may_lack=True):
-            return
+            return None
         client.next_signal(_LOOK_AGAIN)
 
 

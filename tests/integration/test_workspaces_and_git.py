@@ -208,6 +208,36 @@ def test_one_that_is_being_made_is_told_as_that(amux: Amux, repo: Path, tmp_path
     assert "fix" in amux.cli("ws", "show", "fix").stdout
 
 
+def test_who_waits_long_for_git_is_told_so_once(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    amux.cli("ws", "add", "old", cwd=repo)
+    os.mkfifo(tmp_path / "go")
+    hook = repo / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(
+        f"#!/bin/sh\n[ -e {tmp_path}/reached ] && exit\ntouch {tmp_path}/reached; read _ <{tmp_path}/go\n"
+    )
+    hook.chmod(0o755)
+
+    def begin(*words: str) -> subprocess.Popen[str]:
+        return amux.popen(*words, cwd=repo, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    waiting = [begin("ws", "add", "first")]
+    until((tmp_path / "reached").exists)
+    waiting += [
+        begin("ws", "rm", "old"),
+        begin("run", "-w", "second", "--create", "--", "true"),
+        begin("run", "-w", "first", "--create", "--", "true"),
+    ]
+    for process in waiting:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith("amux: still waiting")
+        assert "git" in said
+        assert "makes and removes the worktrees of a repository one after the other" in said
+    (tmp_path / "go").write_text("\n")
+    assert [(process.communicate(timeout=60)[1], process.returncode) for process in waiting] == [("", 0)] * 4
+
+
 def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:
     """One checks a file out that takes for ever, another asks how a worktree stands, which takes as long."""
     commit(repo, ".gitattributes", "*.slow filter=slow\n")
