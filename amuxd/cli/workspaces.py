@@ -166,7 +166,7 @@ def setup(name: str, allow: bool) -> int:
 
 
 @ws.command()
-@click.option("--json", "as_json", is_flag=True, help="A list of objects, with every property.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects, with what git status says of each.")
 def ls(as_json: bool) -> None:
     """List the workspaces, with what git says of each.
 

@@ -82,6 +82,16 @@ def test_a_list_by_its_name_alone_is_the_one_that_click_gives_and_does_without_c
         assert out_and_err(WITH_CLICK, *arguments) == (out, "")
 
 
+def test_json_of_a_list_has_what_its_help_says(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    [listed] = json.loads(amux.cli("ws", "ls", "--json").stdout)
+    shown = json.loads(amux.cli("ws", "show", "fix", "--json").stdout)
+    not_asked_of_each = {"stashes", "operation", "unpushed", "ignored", "lost"}
+    assert shown.keys() - listed.keys() > not_asked_of_each
+    assert "A list of objects, with what git status says of each." in amux.cli("ws", "ls", "--help").stdout
+    assert "One object, with every property." in amux.cli("ws", "show", "--help").stdout
+
+
 def test_a_directory_that_no_session_works_in_is_shown_as_it_is(amux: Amux, repo: Path) -> None:
     def presence() -> list[str]:
         shown = json.loads(amux.cli("ws", "show", "fix", "--json").stdout)
