@@ -98,7 +98,7 @@ def description(session: Properties, certificate: Properties) -> list[str]:
             f"neither parked nor resumed: {why}" if (why := session.get("WhyNotByItself", "")) else "",
         ),
         ("Workspace", sessions.workspace(session)),
-        ("Run", str(session.get("Run") or "")),
+        ("Run", _run(session, certificate)),
         ("Created", _moment(session["CreatedUSec"], now)),
         ("Started", _moment(session.get("StartedUSec", 0), now)),
         ("Last output", _moment(session.get("LastActivityUSec", 0), now)),
@@ -176,6 +176,13 @@ def _end(session: Properties, certificate: Properties, now: float) -> str:
 def _never_began(session: Properties, certificate: Properties) -> bool:
     """Orphaned while it waited for a slot, say: its run is over, and nothing has ended."""
     return not session["StartedUSec"] and not certificate.get("known", True)
+
+
+def _run(session: Properties, certificate: Properties) -> str:
+    """Empty where none began: it is numbered before that."""
+    may_begin_later = session["State"] in ("created", "archived")
+    never_began = may_begin_later and session.get("Run") == 1 and not session.get("StartedUSec")
+    return "" if never_began and not certificate else str(session.get("Run") or "")
 
 
 def _when(certificate: Properties, now: float) -> str:

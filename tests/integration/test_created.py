@@ -66,3 +66,22 @@ def test_one_that_finds_no_slot_is_refused(amux: Amux) -> None:
     refused = amux.cli("start", "later", check=False)
     assert (refused.returncode, session.state) == (4, "created")
     assert "one has 1 slot, held by first" in refused.stderr
+
+
+def test_a_run_is_told_of_once_it_has_begun(amux: Amux) -> None:
+    def has_run(name: str) -> bool:
+        return "\nRun:         1\n" in amux.cli("show", name).stdout
+
+    amux.cli("ws", "add", "one", "--path", str(amux.machine.home), "--slots", "1")
+    first = amux.create(READY, name="first", workspace="one")
+    later = amux.create(READY, name="later", workspace="one", queue=True)
+    failed = amux.create(["/nowhere/program"], name="failed")
+    failed.wait_state("failed")
+    assert [has_run(name) for name in ("first", "later", "failed")] == [True, False, True]
+    first.stop()
+    later.wait_state("running")
+    assert has_run("later")
+    queued = amux.create(READY, name="queued", workspace="one", queue=True)
+    for session in (first, queued, failed):
+        session.call("Archive")
+    assert [has_run(name) for name in ("first", "queued", "failed")] == [True, False, True]
