@@ -9,6 +9,7 @@ from pathlib import Path
 
 from amuxd import helpers
 from amuxd.helpers import INHERITED, Stopping, TookTooLong
+from amuxd.lines import lines_of
 
 ORDINARY = 30.0
 # Commits that are brought from one repository to another.
@@ -144,7 +145,7 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
 
 def _one_line(said: str) -> str:
     """The last that it complained of, and a program that it did not find; hints and progress come before."""
-    lines = [line.strip() for line in said.encode(errors="replace").decode().splitlines() if line.strip()]
+    lines = [line.strip() for line in lines_of(said.encode(errors="replace").decode()) if line.strip()]
     complaints = [line for line in lines if line.startswith(("fatal:", "error:"))]
     chosen = (complaints or lines)[-1:] or [""]
     told = chosen[0].removeprefix("fatal: ").removeprefix("error: ")

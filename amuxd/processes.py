@@ -13,6 +13,7 @@ import termios
 import time
 from pathlib import Path
 
+from amuxd.lines import lines_of
 from amuxd.records import Process
 from amuxd.signal_names import signal_name
 from amuxd.states import End
@@ -356,5 +357,5 @@ def ignores(pid: int, number: int) -> bool:
 
 def _in_mask(directory: str, masks: tuple[str, ...], number: int) -> bool:
     status = read(f"{directory}/status")
-    found = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(masks))
+    found = (int(line.split()[1], 16) for line in lines_of(status) if line.startswith(masks))
     return any(mask & (1 << (number - 1)) for mask in found)

@@ -15,6 +15,7 @@ from amuxd import files, paths, processes
 from amuxd.files import Missing as Missing
 from amuxd.files import StoreError as StoreError
 from amuxd.lastwords import LastWordsFile
+from amuxd.lines import lines_of
 from amuxd.records import (
     Certificate,
     HistoryEntry,
@@ -325,7 +326,7 @@ class Store:
             return []
         except OSError as error:
             raise files.Unreachable(f"history.jsonl cannot be read: {error.strerror}") from None
-        for line in text.splitlines():
+        for line in lines_of(text):
             try:
                 entries.append(from_text(HistoryEntry, line))
             except OfLaterSchema as error:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amuxd import processes
+from amuxd.lines import lines_of
 from amuxd.records import Limits, Process
 
 _CONTROLLERS = {
@@ -57,10 +58,10 @@ def _lines(server: Process, name: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
         cgroup = _cgroup(server)
         if cgroup is not None:
-            yield from processes.read(f"{cgroup}/{name}").splitlines()
+            yield from lines_of(processes.read(f"{cgroup}/{name}"))
 
 
 def _cgroup(server: Process) -> Path | None:
-    membership = processes.read(f"/proc/{server.pid}/cgroup").splitlines()
+    membership = lines_of(processes.read(f"/proc/{server.pid}/cgroup"))
     cgroup = next((line[3:] for line in membership if line.startswith("0::")), "")
     return Path(f"/sys/fs/cgroup{cgroup}") if "/amux-" in cgroup else None

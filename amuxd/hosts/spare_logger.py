@@ -177,7 +177,7 @@ def most_waiting(cap: int) -> int:
     """What waits counts against the memory limit of the session."""
     bounds = [cap, _MOST_WAITING]
     with contextlib.suppress(OSError):
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = Path("/proc/self/cgroup").read_text().split("\n")
         for group in (line.removeprefix("0::/") for line in groups if line.startswith("0::/")):
             for name in ("memory.max", "memory.high"):
                 with contextlib.suppress(OSError, ValueError):

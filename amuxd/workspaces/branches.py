@@ -3,6 +3,7 @@
 import re
 
 from amuxd.git import GitFailed, git
+from amuxd.lines import lines_of
 from amuxd.records import Workspace
 from amuxd.workspaces import standing
 from amuxd.workspaces.keeping import stem
@@ -21,7 +22,7 @@ def has_made(workspace: Workspace) -> bool:
     """Not one that somebody else made, renamed or made anew, nor one whose reflog says no more who did."""
     words = ["log", "-g", "--no-show-signature", "--format=%gs", f"refs/heads/{workspace.branch}", "--"]
     try:
-        *since, first = git(workspace.repository, *words).splitlines() or [""]
+        *since, first = lines_of(git(workspace.repository, *words)) or [""]
     except GitFailed as error:
         if error.code < 0:
             raise

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from amuxd.git import STRICTLY, GitFailed, git
+from amuxd.lines import lines_of
 from amuxd.mounts import mounted
 
 _GITLINK = "160000"
@@ -230,14 +231,14 @@ def _is_as_cloned(git_directory: Path) -> bool:
 
 
 def _lines(file: Path) -> list[str]:
-    return file.read_text(errors="replace").splitlines()
+    return lines_of(file.read_bytes().decode(errors="replace"))
 
 
 def _present(ask: Ask, commits: Sequence[str]) -> list[str]:
     """Without those that git has cleared away."""
     given = "".join(f"{commit}\n" for commit in commits)
     told = ask("cat-file", "--batch-check=%(objectname) %(objecttype)", input=given)
-    return [line.split()[0] for line in told.splitlines() if line.endswith((" commit", " tag"))]
+    return [line.split()[0] for line in lines_of(told) if line.endswith((" commit", " tag"))]
 
 
 def operation_in(git_directory: Path) -> str:
@@ -312,14 +313,14 @@ def tips_of_its_own(own: Path) -> list[str]:
 def objects_of_its_own(own: Path) -> list[str]:
     """Files, directories and tags that only refs of this one worktree name, which no count of commits has."""
     told = asked(own, "for-each-ref", "--format=%(objecttype) %(objectname)", *_REFS_OF_A_WORKTREE)
-    named = [line.split() for line in told.splitlines()]
+    named = [line.split() for line in lines_of(told)]
     return [name for kind, name in named if kind != "commit" and not _is_named_elsewhere(own, name)]
 
 
 def _is_named_elsewhere(own: Path, name: str) -> bool:
     told = asked(own, "for-each-ref", "--format=%(objectname) %(refname)", f"--points-at={name}")
     # Those that a tag leads to are told as well.
-    refs = [line.split(" ")[1] for line in told.splitlines() if line.startswith(name)]
+    refs = [line.split(" ")[1] for line in lines_of(told) if line.startswith(name)]
     # What amux kept for a removal that was refused then is to be kept again.
     return any(not ref.startswith((*_REFS_OF_A_WORKTREE, "refs/amux/")) for ref in refs)
 

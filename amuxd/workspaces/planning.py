@@ -10,6 +10,7 @@ from pathlib import Path
 from amuxd.errors import InvalidArgument
 from amuxd.git import GitFailed, git
 from amuxd.helpers import INHERITED
+from amuxd.lines import lines_of
 from amuxd.records import Workspace
 from amuxd.workspaces import standing
 from amuxd.workspaces.standing import worktrees
@@ -138,7 +139,7 @@ def _short(name: str) -> str:
 def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
     """Whether there is a branch of that name, and which remotes have one."""
     local, remote = f"refs/heads/{branch}", f"refs/remotes/*/{branch}"
-    found = git(repository, "for-each-ref", "--format=%(refname)", local, remote).splitlines()
+    found = lines_of(git(repository, "for-each-ref", "--format=%(refname)", local, remote))
     return local in found, [ref for ref in found if ref.startswith("refs/remotes/")]
 
 
@@ -147,8 +148,8 @@ def _lasting(repository: str, base: str) -> str:
     try:
         asked = ["rev-parse", "--revs-only", base, "--symbolic-full-name", base]
         # With a dash it would be taken for an option.
-        found = [] if base.startswith("-") else git(repository, *asked).split()
-        if any(word.startswith("^") for word in found):
+        found = [] if base.startswith("-") else lines_of(git(repository, *asked))
+        if any(line.startswith("^") for line in found):
             # What a range leaves out.
             raise InvalidArgument(f"{base!r} is not one commit")
         if len(found) == 2 and found[1].startswith("refs/"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from amuxd.git import STRICTLY, GitFailed, git
+from amuxd.lines import lines_of
 from amuxd.mounts import mounted
 from amuxd.workspaces import hidden
 
@@ -439,7 +440,7 @@ def _stashes(repository: str, branches: set[str], detached: bool) -> int:
     if not has_ref(repository, "refs/stash"):
         return 0
     # Whoever stores one by hand names it in the reflog alone, and so does a rebase that cannot put it back.
-    told = git(repository, "stash", "list", "--format=%gs%x00%s").splitlines()
+    told = lines_of(git(repository, "stash", "list", "--format=%gs%x00%s"))
     return sum(any(words.startswith(tuple(marks)) for words in line.split("\0")) for line in told)
 
 

@@ -44,6 +44,13 @@ def test_a_history_line_is_told_once_however_long_it_is(store: Store) -> None:
     assert store.history("abc123") == [a_line(first), a_line(second)]
 
 
+def test_a_reason_may_have_separators_of_lines_in_it(store: Store) -> None:
+    first = created(store)
+    second = replace(moved(first, State.FAILED, 2000), reason="no\u2028such\x85file", changed_for="test")
+    store.change(first, second, a_line(second))
+    assert store.history("abc123") == [a_line(first), a_line(second)]
+
+
 def test_half_the_line_of_the_present_state_is_written_again(store: Store) -> None:
     first = created(store)
     second = replace(moved(first, State.STARTING, 2000), changed_for="test")
