@@ -9,7 +9,7 @@ from pathlib import Path
 from amuxd.git import git, programs_in
 from amuxd.processes import command_line
 from amuxd.records import Workspace
-from amuxd.workspaces.hidden import BEING_CHECKED_OUT
+from amuxd.workspaces.hidden import BEING_CHECKED_OUT, git_directory, lock_of
 
 # Of a file in git's index, by whether it is a program.
 _MODES = {False: "100644", True: "100755"}
@@ -27,10 +27,7 @@ def is_git_at_work(workspace: Workspace) -> bool:
 
 
 def is_being_checked_out(directory: Path) -> bool:
-    lock = Path(
-        git(directory, "rev-parse", "--path-format=absolute", "--git-path", "locked").removesuffix("\n")
-    )
-    return lock.exists() and lock.read_text().strip() == BEING_CHECKED_OUT
+    return lock_of(git_directory(directory)) == BEING_CHECKED_OUT
 
 
 def is_half_made(directory: Path, workspace: Workspace) -> bool:

@@ -251,7 +251,7 @@ def operation_in(git_directory: Path) -> str:
 def lock_of(own: Path) -> str | None:
     """The reason that it was locked for, which may be empty."""
     file = own / "locked"
-    return file.read_text(errors="replace").strip() if file.is_file() else None
+    return file.read_bytes().decode(errors="replace").strip() if file.is_file() else None
 
 
 def lock_by_a_person(own: Path) -> str:

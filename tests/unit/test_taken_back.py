@@ -197,6 +197,14 @@ def test_work_in_a_submodule_beside_files_that_git_had_half_written_is_kept(repo
     assert mine.read_text() == "mine"
 
 
+def test_a_lock_whose_reason_is_no_text_is_that_of_a_person(repo: Path) -> None:
+    made = add(repo)
+    own = Path(git(made.directory, "rev-parse", "--absolute-git-dir"))
+    (own / "locked").write_bytes(b"for caf\xe9\n")
+    assert worktrees.recovered(made)
+    assert Path(made.directory).exists()
+
+
 def test_half_a_file_that_a_filter_has_a_say_in_is_kept(repo: Path) -> None:
     """Also where what says so is half written itself."""
     commit(repo, ".gitattributes", "large filter=none-such\n")
