@@ -74,6 +74,16 @@ def test_what_a_link_to_a_file_leads_to_is_copied(repo: Path) -> None:
     assert Path(made.directory, ".env").read_text() == "KEY=1"
 
 
+def test_directories_are_as_closed_as_those_that_they_are_copies_of(repo: Path) -> None:
+    (repo / "conf/keys/own").mkdir(parents=True)
+    (repo / "conf/keys").chmod(0o700)
+    (repo / "conf/keys/own").chmod(0o2750)
+    (repo / "conf/keys/own/key").write_text("KEY=1")
+    copied = Path(add(repo, "conf").directory, "conf")
+    for name in ("", "keys", "keys/own"):
+        assert (copied / name).stat().st_mode == (repo / "conf" / name).stat().st_mode
+
+
 def look_for_work(made: Workspace) -> list[str]:
     files = worktrees.look(made).files
     return [*files.untracked, *files.changed_copies, *files.ignored_directories]
