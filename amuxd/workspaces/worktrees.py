@@ -41,13 +41,8 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     """What was planned; where it cannot be made nothing is left of it."""
     directory = Path(workspace.directory)
     try:
-        for missing in [place for place in directory.parents if not place.exists()][::-1]:
-            with contextlib.suppress(FileExistsError):
-                _make_directory(missing, wish.umask)
-    except OSError as error:
-        raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
-    try:
         with contextlib.ExitStack() as undoing:
+            _make_parents(directory, wish.umask, undoing)
             if workspace.made_branch:
                 _make_branch(workspace, wish.umask)
                 undoing.callback(branches.delete, workspace, workspace.branch, force=False)
@@ -105,6 +100,16 @@ def _all_processors(repository: str, environment: Mapping[str, str]) -> dict[str
     return {}
 
 
+def _make_parents(directory: Path, umask: int, undoing: contextlib.ExitStack) -> None:
+    try:
+        for missing in [place for place in directory.parents if not place.exists()][::-1]:
+            with contextlib.suppress(FileExistsError):
+                _make_directory(missing, umask)
+                undoing.callback(_remove_if_empty, missing)
+    except OSError as error:
+        raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
+
+
 def _make_directory(directory: Path, umask: int) -> None:
     directory.mkdir()
     if umask != INHERITED and not _hands_down(directory):
@@ -138,8 +143,12 @@ def _undo_worktree(workspace: Workspace) -> None:
         with contextlib.suppress(GitFailed):
             git(workspace.repository, "worktree", "remove", "--force", "--force", workspace.directory)
     # git had not begun.
+    _remove_if_empty(Path(workspace.directory))
+
+
+def _remove_if_empty(directory: Path) -> None:
     with contextlib.suppress(OSError):
-        Path(workspace.directory).rmdir()
+        directory.rmdir()
 
 
 def recovered(workspace: Workspace) -> bool:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,41 @@ def test_a_checkout_that_takes_too_long_leaves_nothing_half_made(
     with pytest.raises(InvalidArgument, match="fix could not be made: git worktree took longer than 5 s"):
         add(repo)
     assert (repo.parent / "reached").exists()
-    assert list((repo.parent / "worktrees/code").iterdir()) == []
+    assert not (repo.parent / "worktrees").exists()
     assert branches(repo) == {"main"}
+
+
+def test_directories_above_it_stay_where_something_else_is_in_them(repo: Path) -> None:
+    top = repo.parent / "worktrees"
+    git(repo, "branch", "old")
+    git(repo, "checkout", "-q", "old")
+    with pytest.raises(InvalidArgument, match="'old' is already"):
+        add(repo, branch="old")
+    assert not top.exists()
+    top.mkdir()
+    with pytest.raises(InvalidArgument, match="'old' is already"):
+        add(repo, branch="old")
+    assert list(top.iterdir()) == []
+    other = add(repo, "other", "bbb222")
+    with pytest.raises(InvalidArgument, match="'old' is already"):
+        add(repo, branch="old")
+    assert list(top.glob("*/*")) == [Path(other.directory)]
+
+
+def test_directories_that_cannot_all_be_made_are_taken_back(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = Path.mkdir
+
+    def refuse(directory: Path) -> None:
+        if directory.name == "code":
+            raise PermissionError(errno.EACCES, "Permission denied", str(directory))
+        mkdir(directory)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(InvalidArgument, match="worktrees/code cannot be made: Permission denied"):
+        add(repo)
+    assert not (repo.parent / "worktrees").exists()
 
 
 def test_what_a_crash_left_is_taken_back_once(repo: Path) -> None:
