@@ -77,8 +77,8 @@ def git(
             answer, complaint = _written(printed), _written(said).replace("\r", "\n")
     except FileNotFoundError:
         raise GitFailed(arguments, -1, "git is not installed") from None
-    except Stopping:
-        raise GitFailed(arguments, -1, "amuxd is stopping") from None
+    except Stopping as error:
+        raise GitFailed(arguments, -1, str(error)) from None
     except TookTooLong:
         raise GitFailed(arguments, -1, f"git {arguments[0]} took longer than {deadline:.0f} s") from None
     except OSError as error:

@@ -7,7 +7,8 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 # For what is to end because amuxd ends, or because its time is over.
 PATIENCE = 2.0
@@ -18,6 +19,8 @@ _PAUSE = 0.05
 _WITH_UMASK = ("/bin/sh", "-c", 'umask "$0" && exec "$@"')
 # Those that Python ignores, and no other program expects to be ignored.
 _TO_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ)
+
+Item = TypeVar("Item")
 
 # Who waits is a thread, which cannot be cancelled, and which amuxd waits for when it ends.
 _at_work: set[int] = set()
@@ -46,8 +49,7 @@ def run(
 
     Raises FileNotFoundError where its environment's PATH does not lead to it.
     """
-    if _stopping.is_set():
-        raise Stopping
+    _refuse_when_stopping()
     _reap()
     pid = _begin(words, streams, environment, umask)
     with _known(pid):
@@ -63,6 +65,22 @@ def run(
     if not in_time:
         raise TookTooLong
     return os.waitstatus_to_exitcode(status)
+
+
+def unless_stopping(items: Iterable[Item]) -> Iterator[Item]:
+    """For what a thread does by itself, piece by piece: it raises Stopping before the next one."""
+    for item in items:
+        _refuse_when_stopping()
+        yield item
+
+
+def is_stopping() -> bool:
+    return _stopping.is_set()
+
+
+def _refuse_when_stopping() -> None:
+    if is_stopping():
+        raise Stopping("amuxd is stopping")
 
 
 def stop(patience: float = PATIENCE) -> None:

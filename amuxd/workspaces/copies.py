@@ -1,17 +1,23 @@
 """Files that git does not keep, brought along from where the caller works."""
 
+import contextlib
 import hashlib
 import logging
 import os
 import shutil
 import stat
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from amuxd.git import git
+from amuxd.helpers import unless_stopping
 from amuxd.records import Workspace
 from amuxd.workspaces import hidden, standing
+
+_PIECE = 1 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -19,24 +25,60 @@ logger = logging.getLogger(__name__)
 def bring(source: Path, target: Path, names: Sequence[str]) -> dict[str, str]:
     """Each file that was copied, and what was in it."""
     copied: dict[str, str] = {}
+    # Where amuxd is stopping, git takes nothing away any more.
+    with contextlib.ExitStack() as undoing:
+        for file in unless_stopping(_wanted(source, names)):
+            relative = str(file.relative_to(source))
+            place = target / relative
+            # A link that leads nowhere is there as well, and would be written through.
+            if os.path.lexists(place):
+                continue
+            if link := _link_between(target, file, place):
+                logger.warning("%s is not copied: %s is a link", file, link)
+            elif file.is_file():
+                _make_directories(source, target, place.parent, undoing)
+                copied[relative] = _copy(file, place, undoing)
+        undoing.pop_all()
+    return copied
+
+
+def _wanted(source: Path, names: Sequence[str]) -> Iterator[Path]:
     for name in names:
         origin = source / name
         if link := _link_on_way(source, origin if origin.is_dir() else origin.parent):
             logger.warning("%s is not copied: %s is a link", origin, link)
-            continue
-        for file in sorted(origin.rglob("*")) if origin.is_dir() else [origin]:
-            relative = str(file.relative_to(source))
-            place = target / relative
-            # A link that leads nowhere is there as well, and would be written through.
-            if not file.is_file() or os.path.lexists(place):
-                continue
-            if link := _link_on_way(target, place.parent):
-                logger.warning("%s is not copied: %s is a link", file, link)
-                continue
-            _make_directories(source, target, place.parent)
-            shutil.copy2(file, place)
-            copied[relative] = _digest(place)
-    return copied
+        elif origin.is_dir():
+            yield from sorted(unless_stopping(origin.rglob("*")))
+        else:
+            yield origin
+
+
+def _link_between(target: Path, file: Path, place: Path) -> Path | None:
+    """What keeps it from being copied: it leads to a directory itself, or the way to its place leads away."""
+    if file.is_dir():
+        return file if file.is_symlink() else None
+    return _link_on_way(target, place.parent) if file.is_file() else None
+
+
+def _copy(file: Path, place: Path, undoing: contextlib.ExitStack) -> str:
+    """What was in it. With its mode and its times."""
+    digest = hashlib.sha256()
+    with file.open("rb") as original, place.open("xb") as copy:
+        undoing.callback(_if_possible, place.unlink)
+        for piece in _pieces(original):
+            copy.write(piece)
+            digest.update(piece)
+    shutil.copystat(file, place)
+    return digest.hexdigest()
+
+
+def _pieces(content: BinaryIO) -> Iterator[bytes]:
+    return unless_stopping(iter(partial(content.read, _PIECE), b""))
+
+
+def _if_possible(undo: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError):
+        undo()
 
 
 def _link_on_way(top: Path, directory: Path) -> Path | None:
@@ -46,10 +88,11 @@ def _link_on_way(top: Path, directory: Path) -> Path | None:
     return next((way for way in ways if way.is_symlink()), None)
 
 
-def _make_directories(source: Path, target: Path, wanted: Path) -> None:
+def _make_directories(source: Path, target: Path, wanted: Path, undoing: contextlib.ExitStack) -> None:
     """Each as open, or as closed, as the one that it is a copy of."""
     for directory in [place for place in (wanted, *wanted.parents) if not place.exists()][::-1]:
         directory.mkdir()
+        undoing.callback(_if_possible, directory.rmdir)
         shutil.copymode(source / directory.relative_to(target), directory)
 
 
@@ -121,6 +164,9 @@ def _digest(path: Path) -> str:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return ""
         with open(file, "rb", closefd=False) as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+            digest = hashlib.sha256()
+            for piece in _pieces(content):
+                digest.update(piece)
+            return digest.hexdigest()
     finally:
         os.close(file)

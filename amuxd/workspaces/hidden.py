@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from amuxd.git import STRICTLY, GitFailed, git
+from amuxd.helpers import Stopping
 from amuxd.lines import lines_of
 from amuxd.mounts import mounted
 
@@ -113,6 +114,8 @@ def told_as_by_git() -> Iterator[None]:
     """What amux may not look at is what git cannot tell."""
     try:
         yield
+    except Stopping as error:
+        raise GitFailed([], -1, str(error)) from None
     except OSError as error:
         what = error.filename or "something in it"
         raise GitFailed([], -1, f"{what} cannot be looked at: {error.strerror}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from amuxd.errors import AmuxError, Internal, InvalidArgument, LaunchFailed
 from amuxd.files import StoreError
 from amuxd.git import GitFailed, without_own
-from amuxd.helpers import INHERITED
+from amuxd.helpers import INHERITED, is_stopping
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -80,7 +80,9 @@ class Maker:
                 try:
                     made = await self._repositories.work(worktrees.make, planned, wish)
                 except AmuxError:
-                    await self._workspaces.forget(planned)
+                    # Where amuxd is stopping git takes nothing back any more, and the next amuxd does.
+                    if not is_stopping():
+                        await self._workspaces.forget(planned)
                     raise
                 try:
                     made = await self._workspaces.write(made)

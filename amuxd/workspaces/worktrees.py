@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amuxd.errors import InvalidArgument, WorkspaceDirty
 from amuxd.git import CHECKOUT, GitFailed, git, programs_in
-from amuxd.helpers import INHERITED
+from amuxd.helpers import INHERITED, Stopping
 from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, half_made, keeping, standing
 from amuxd.workspaces.directories import Presence
@@ -56,7 +56,7 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
             undoing.pop_all()
     except FileExistsError as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
-    except (GitFailed, OSError) as error:
+    except (GitFailed, Stopping, OSError) as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {_why(error)}") from error
     copied_from = str(source) if copied else ""
     return replace(
@@ -64,7 +64,7 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     )
 
 
-def _why(error: GitFailed | OSError) -> str:
+def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

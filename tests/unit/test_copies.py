@@ -1,7 +1,9 @@
 """Files that are brought along into a worktree: where from, where to, and whose work they are."""
 
 import errno
+import itertools
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +12,12 @@ from typing import Any
 import pytest
 from harness.repositories import git, repository
 
+from amuxd import helpers
 from amuxd.errors import WorkspaceDirty
+from amuxd.git import GitFailed
+from amuxd.helpers import Stopping
 from amuxd.records import Workspace
-from amuxd.workspaces import planning, worktrees
+from amuxd.workspaces import copies, planning, worktrees
 from amuxd.workspaces.planning import Wish
 
 
@@ -66,6 +71,17 @@ def test_a_directory_that_a_link_leads_to_is_not_copied_whole(
     assert f"{repo}/{named} is not copied: {repo}/data is a link" in caplog.text
 
 
+def test_a_link_in_a_directory_that_is_copied_is_told_where_it_leads_to_a_directory(
+    repo: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (repo / "conf").mkdir()
+    (repo / "conf/local").write_text("x")
+    (repo / "conf/data").symlink_to(repo.parent)
+    made = add(repo, "conf")
+    assert set(made.copied) == {"conf/local"}
+    assert f"{repo}/conf/data is not copied: {repo}/conf/data is a link" in caplog.text
+
+
 def test_what_a_link_to_a_file_leads_to_is_copied(repo: Path) -> None:
     (repo.parent / "shared.env").write_text("KEY=1")
     (repo / ".env").symlink_to("../shared.env")
@@ -82,6 +98,55 @@ def test_directories_are_as_closed_as_those_that_they_are_copies_of(repo: Path) 
     copied = Path(add(repo, "conf").directory, "conf")
     for name in ("", "keys", "keys/own"):
         assert (copied / name).stat().st_mode == (repo / "conf" / name).stat().st_mode
+
+
+class StopsLater(threading.Event):
+    """Whoever asks so many times finds that amuxd is not stopping, and is stopping from then on."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._times = times
+
+    def is_set(self) -> bool:
+        self._times -= 1
+        return self._times < 0
+
+
+def test_amuxd_can_end_before_each_piece_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "conf/more").mkdir(parents=True)
+    (source / "conf/a").write_text("12345")
+    (source / "conf/more/b").write_text("1")
+    target.mkdir()
+    monkeypatch.setattr(copies, "_PIECE", 2)
+    for asked in itertools.count():
+        monkeypatch.setattr(helpers, "_stopping", StopsLater(asked))
+        try:
+            copied = copies.bring(source, target, ["conf"])
+            break
+        except Stopping:
+            assert list(target.iterdir()) == []
+    assert set(copied) == {"conf/a", "conf/more/b"}
+    # Before each of three entries is found, before each is looked at, and before each of four pieces.
+    assert asked == 3 + 3 + 4
+
+
+def test_a_look_at_copies_ends_with_amuxd(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repo / ".env").write_text("KEY=1")
+    made = add(repo, ".env")
+    untracked = copies.untracked
+
+    def stop(directory: Path, copied: dict[str, str]) -> dict[str, str]:
+        """git is not asked any more."""
+        found = untracked(directory, copied)
+        monkeypatch.setattr(helpers, "_stopping", StopsLater(0))
+        return found
+
+    monkeypatch.setattr(copies, "untracked", stop)
+    with pytest.raises(GitFailed, match="amuxd is stopping"):
+        worktrees.look(made)
 
 
 def look_for_work(made: Workspace) -> list[str]:

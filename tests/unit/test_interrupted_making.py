@@ -6,6 +6,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.repositories import git, repository
@@ -13,11 +14,19 @@ from harness.waiting import until
 from standin_host import World, in_world
 from worktree_work import planned
 
+from amuxd import helpers
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import AmuxError, Internal, InvalidTransition, NoSuchWorkspace, WorkspaceDirty
+from amuxd.errors import (
+    AmuxError,
+    Internal,
+    InvalidArgument,
+    InvalidTransition,
+    NoSuchWorkspace,
+    WorkspaceDirty,
+)
 from amuxd.files import StoreError
 from amuxd.records import Workspace
-from amuxd.workspaces import half_made, making, worktrees
+from amuxd.workspaces import copies, half_made, making, worktrees
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
@@ -121,6 +130,39 @@ def test_that_it_was_made_cannot_be_written(
         assert seen.disappeared == [seen.appeared[0].id]
 
     asyncio.run(in_world(tmp_path / "state", story))
+
+
+def test_amuxd_ends_while_files_are_brought_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one takes back what git did not."""
+    copy = copies._copy
+
+    def stop(*about: Any) -> str:
+        copied = copy(*about)
+        helpers.stop()
+        return copied
+
+    async def story(world: World) -> None:
+        ledger = Ledger(tmp_path / "state", world.store, "boot")
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees", ("a", "b"))))
+        repo = repository(tmp_path / "code")
+        for name in ("a", "b"):
+            (repo / name).write_text("x")
+        with monkeypatch.context() as patch:
+            patch.setattr(helpers, "_stopping", threading.Event())
+            patch.setattr(copies, "_copy", stop)
+            maker = Maker(world.runs, Workspaces(world.supervisor, ledger), Repositories())
+            with pytest.raises(InvalidArgument, match="fix could not be made: amuxd is stopping"):
+                await maker.add(Asked("fix", repository=str(repo)))
+
+        workspaces = Workspaces(world.supervisor, ledger)
+        (unfinished,) = await workspaces.load()
+        await Maker(world.runs, workspaces, Repositories()).recover(unfinished)
+        assert not ledger.load_all()
+        assert git(repo, "worktree", "list").count("\n") == 0
+        assert git(repo, "branch", "--list", "fix") == ""
+
+    asyncio.run(in_world(tmp_path / "state", story))
+    assert not (tmp_path / "trees/code/fix").exists()
 
 
 class Seen:
