@@ -293,7 +293,9 @@ def encode(record: Any) -> Json:
 
 
 def to_text(record: Any) -> str:
-    return json.dumps(encode(record), ensure_ascii=False, separators=(",", ":")) + "\n"
+    text = json.dumps(encode(record), ensure_ascii=False, separators=(",", ":")) + "\n"
+    # What is no text in the name of a file is told by surrogates, and JSON escapes them as Python does.
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:

@@ -79,14 +79,14 @@ class Maker:
                 await self._workspaces.write(planned)
                 try:
                     made = await self._repositories.work(worktrees.make, planned, wish)
-                except AmuxError:
+                except Exception:
                     # Where amuxd is stopping git takes nothing back any more, and the next amuxd does.
                     if not is_stopping():
                         await self._workspaces.forget(planned)
                     raise
                 try:
                     made = await self._workspaces.write(made)
-                except AmuxError as error:
+                except Exception as error:
                     # Its file says that it is being made still: it is taken back, as after a crash.
                     self._workspaces.not_finished(planned, str(error))
                     self._supervisor.spawn(self.recover(planned))
@@ -141,8 +141,9 @@ class Maker:
         real = str(Path(await directories.real_in_time(str(directory.parent)), directory.name))
         if real != workspace.directory:
             try:
+                planning.require_text("directory", real)
                 await self._workspaces.write_directory(workspace, real)
-            except StoreError as error:
+            except (InvalidArgument, StoreError) as error:
                 logger.error("workspace %s keeps the path of a link: %s", workspace.name, error)
 
     def setup_of(self, workspace: Workspace) -> str:
@@ -203,9 +204,11 @@ async def _given(path: str) -> str:
     if not path.startswith("/"):
         raise InvalidArgument(f"the directory must be absolute, and {path!r} is not")
     try:
-        return await directories.ask(path, _real)
+        real = await directories.ask(path, _real)
     except OSError as error:
         raise InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}") from error
+    planning.require_text("directory", real)
+    return real
 
 
 def _real(path: str) -> str:

@@ -86,7 +86,7 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
     base = wish.base or (remotes[0] if len(remotes) == 1 and not exists else "HEAD")
     # As git lists it, whatever link leads there.
     below = Path(os.path.realpath(parent / repository.name.removesuffix(".git")))
-    return replace(
+    plan = replace(
         workspace,
         directory=str(_place(below, workspace, listed)),
         repository=str(repository),
@@ -95,6 +95,18 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
         base=_lasting(wish.repository, base),
         being_made=True,
     )
+    require_text("repository", plan.repository)
+    require_text("directory", plan.directory)
+    require_text("branch", plan.branch)
+    require_text("base", plan.base, "; --base takes its commit as well")
+    return plan
+
+
+def require_text(what: str, name: str, way_out: str = "") -> None:
+    """Names on disk and in git are any bytes, and who asks for them on D-Bus can be told of text alone."""
+    shown = name.encode(errors="replace").decode()
+    if shown != name:
+        raise InvalidArgument(f"its {what} {shown} is not UTF-8, and D-Bus can tell of no other{way_out}")
 
 
 def _place(parent: Path, workspace: Workspace, registered: Container[str]) -> Path:

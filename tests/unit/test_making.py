@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,20 @@ from standin_host import World, in_world
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import InvalidArgument
 from amuxd.records import Workspace
-from amuxd.workspaces import directories
+from amuxd.workspaces import copies, directories, worktrees
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.repositories import Repositories
 
 
-def added_at_once(root: Path, *asked: Asked) -> list[Workspace | BaseException]:
+def added_at_once(root: Path, *asked: Asked, copied: Sequence[str] = ()) -> list[Workspace | BaseException]:
     answers: list[Workspace | BaseException] = []
 
     async def story(world: World) -> None:
         ledger = Ledger(root / "state", world.store, "boot")
         workspaces = Workspaces(world.supervisor, ledger)
-        world.runs.configure(Settings(workspaces=WorkspaceSettings(root / "trees")))
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(root / "trees", tuple(copied))))
         maker = Maker(world.runs, workspaces, Repositories())
         answers.extend(await asyncio.gather(*map(maker.add, asked), return_exceptions=True))
         made = [answer for answer in answers if isinstance(answer, Workspace)]
@@ -109,3 +110,91 @@ def test_a_directory_that_may_not_be_looked_into_is_refused(
     (refused,) = added_at_once(tmp_path, Asked("here", path="/here"))
     assert isinstance(refused, InvalidArgument)
     assert str(refused) == "/here is out of reach: Permission denied"
+
+
+NO_TEXT = os.fsdecode(b"caf\xe9")
+
+
+def test_copies_may_have_names_that_are_no_text(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "code")
+    (repo / "conf").mkdir()
+    (repo / "conf" / NO_TEXT).write_text("x")
+    # What is written down of it is read again, and is the same.
+    (made,) = added_at_once(tmp_path, Asked("fix", repository=str(repo)), copied=["conf"])
+    assert isinstance(made, Workspace)
+    assert set(made.copied) == {f"conf/{NO_TEXT}"}
+    assert worktrees.would_lose(made, force=False) == []
+
+
+def in_a_directory(repo: Path) -> Path:
+    return repo.rename(repo.parent / NO_TEXT)
+
+
+def on_a_branch(repo: Path) -> Path:
+    git(repo, "checkout", "-q", "-b", NO_TEXT)
+    return repo
+
+
+@pytest.mark.parametrize(
+    ("become", "what", "way_out"),
+    [
+        (in_a_directory, "repository {root}/caf?", ""),
+        (on_a_branch, "base refs/heads/caf?", "; --base takes its commit as well"),
+    ],
+)
+def test_a_worktree_of_what_cannot_be_told_is_refused_before_it_is_made(
+    tmp_path: Path, become: Callable[[Path], Path], what: str, way_out: str
+) -> None:
+    repo = become(repository(tmp_path / "code"))
+    (tmp_path / "link").symlink_to(repo)
+    (refused,) = added_at_once(tmp_path, Asked("fix", repository=str(tmp_path / "link")))
+    assert isinstance(refused, InvalidArgument)
+    told = f"its {what.format(root=tmp_path)} is not UTF-8, and D-Bus can tell of no other{way_out}"
+    assert str(refused) == told
+    assert not (repo / ".git/worktrees").exists()
+    assert not (repo / ".git/refs/heads/fix").exists()
+    if way_out:
+        (made,) = added_at_once(tmp_path, Asked("fix", repository=str(repo), base="HEAD~0"))
+        assert isinstance(made, Workspace)
+
+
+def test_a_directory_that_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    (tmp_path / NO_TEXT).mkdir()
+    (tmp_path / "link").symlink_to(NO_TEXT)
+    (refused,) = added_at_once(tmp_path, Asked("here", path=str(tmp_path / "link")))
+    assert isinstance(refused, InvalidArgument)
+    assert str(refused) == f"its directory {tmp_path}/caf? is not UTF-8, and D-Bus can tell of no other"
+
+
+def test_one_whose_parent_cannot_be_told_keeps_its_path_and_holds_up_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for link, place in (("odd", NO_TEXT), ("plain", "there")):
+        (tmp_path / place / "fix").mkdir(parents=True)
+        (tmp_path / link).symlink_to(place)
+
+    async def story(world: World) -> None:
+        workspaces = world.workspaces
+        for number, link in enumerate(("odd", "plain")):
+            one = Workspace(f"abc12{number}", link, f"{tmp_path}/{link}/fix", 1, repository="/code")
+            workspaces.know(await workspaces.write(one))
+        await Maker(world.runs, workspaces, Repositories()).resolve_paths()
+        known = {workspace.name: workspace.directory for workspace in workspaces}
+        assert known == {"odd": f"{tmp_path}/odd/fix", "plain": f"{tmp_path}/there/fix"}
+
+    asyncio.run(in_world(tmp_path / "state", story))
+    assert "workspace odd keeps the path of a link: its directory" in caplog.text
+
+
+def test_whatever_goes_wrong_leaves_nothing_that_nobody_knows_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("not foreseen")
+
+    monkeypatch.setattr(copies, "bring", fail)
+    repo = repository(tmp_path / "code")
+    (failed,) = added_at_once(tmp_path, Asked("fix", repository=str(repo)), copied=["conf"])
+    assert isinstance(failed, ValueError)
+    assert git(repo, "worktree", "list").count("\n") == 0
+    assert git(repo, "branch", "--list", "fix") == ""

@@ -18,6 +18,7 @@ from amuxd.records import (
     ResumePolicy,
     RunState,
     Session,
+    Workspace,
     from_text,
     to_text,
 )
@@ -126,6 +127,13 @@ def test_an_older_schema_goes_through_each_migration(monkeypatch: pytest.MonkeyP
 
 def test_what_a_later_version_adds_within_a_schema_does_not_hinder() -> None:
     assert from_text(HistoryEntry, json.dumps(example() | {"colour": "red"})).reason == "created"
+
+
+def test_names_that_are_no_text_are_kept_and_others_stay_readable() -> None:
+    names = {"conf/caf\udce9": "a", "conf/café \u2028": "b", "\\udce9": "c", "plain": "d"}
+    text = to_text(Workspace("abc123", "fix", "/src", 1, copied=names))
+    assert "café \u2028" in text
+    assert from_text(Workspace, text.encode().decode()).copied == names
 
 
 def test_records_are_frozen() -> None:
