@@ -127,6 +127,14 @@ class Client:
         finally:
             self._untold = ""
 
+    def tell_if_late(self) -> None:
+        if not self._time_to_tell:
+            self._tell()
+
+    def _tell(self) -> None:
+        failures.say(f"amux: {self._untold}")
+        self._untold = ""
+
     def subscribe(self) -> None:
         """Everything that amuxd tells from now on, and when it comes and goes. Subscribe first, then look."""
         self._rules = [_OBJECTS, _OWNER]
@@ -372,11 +380,11 @@ class Client:
     def _tell_in_time(self, serial: int) -> None:
         if self._time_to_tell:
             return
-        self._tell_at = monotonic() + _UNTOLD
-        # An amuxd that hangs waits for nothing.
-        if self._is_there() and not self._connection.has_reply(serial, 0):
-            failures.say(f"amux: {self._untold}")
-            self._untold = ""
+        if not self._is_there():
+            # An amuxd that hangs waits for nothing.
+            self._tell_at = monotonic() + _UNTOLD
+        elif not self._connection.has_reply(serial, 0):
+            self._tell()
 
     def _is_there(self) -> bool:
         try:

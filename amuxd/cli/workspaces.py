@@ -270,6 +270,7 @@ def _made_by_us(client: Client, name: str) -> tuple[str, Properties] | None:
         # Another makes it in this moment, which may still fail: then it is our turn.
         if _is_there(client, name, may_lack=True):
             return None
+        client.tell_if_late()
         client.next_signal(_LOOK_AGAIN)
 
 

@@ -63,13 +63,18 @@ def _link_between(target: Path, file: Path, place: Path) -> Path | None:
 def _copy(file: Path, place: Path, undoing: contextlib.ExitStack) -> str:
     """What was in it. With its mode and its times."""
     digest = hashlib.sha256()
-    with file.open("rb") as original, place.open("xb") as copy:
+    with file.open("rb") as original, open(place, "xb", opener=_for_nobody_else) as copy:
         undoing.callback(_if_possible, place.unlink)
         for piece in _pieces(original):
             copy.write(piece)
             digest.update(piece)
     shutil.copystat(file, place)
     return digest.hexdigest()
+
+
+def _for_nobody_else(path: str, flags: int) -> int:
+    """Until it is as closed as the original."""
+    return os.open(path, flags, 0o600)
 
 
 def _pieces(content: BinaryIO) -> Iterator[bytes]:

@@ -218,24 +218,25 @@ def test_who_waits_long_for_git_is_told_so_once(amux: Amux, repo: Path, tmp_path
     )
     hook.chmod(0o755)
 
-    def begin(*words: str) -> subprocess.Popen[str]:
-        return amux.popen(*words, cwd=repo, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = [tmp_path / f"said{number}" for number in range(4)]
 
-    waiting = [begin("ws", "add", "first")]
+    def begin(*words: str) -> subprocess.Popen[str]:
+        with said[len(waiting)].open("w") as stderr:
+            return amux.popen(*words, cwd=repo, stdout=subprocess.DEVNULL, stderr=stderr)
+
+    waiting: list[subprocess.Popen[str]] = []
+    waiting.append(begin("ws", "add", "first"))
     until((tmp_path / "reached").exists)
-    waiting += [
-        begin("ws", "rm", "old"),
-        begin("run", "-w", "second", "--create", "--", "true"),
-        begin("run", "-w", "first", "--create", "--", "true"),
-    ]
-    for process in waiting:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        assert said.startswith("amux: still waiting")
-        assert "git" in said
-        assert "makes and removes the worktrees of a repository one after the other" in said
+    for words in (["ws", "rm", "old"], *(["run", "-w", w, "--create", "true"] for w in ("second", "first"))):
+        waiting.append(begin(*words))
+    told = "makes and removes the worktrees of a repository one after the other"
+    until(lambda: all(told in file.read_text() for file in said))
     (tmp_path / "go").write_text("\n")
-    assert [(process.communicate(timeout=60)[1], process.returncode) for process in waiting] == [("", 0)] * 4
+    assert [process.wait(60) for process in waiting] == [0] * 4
+    for file in said:
+        (line,) = file.read_text().splitlines()
+        assert line.startswith("amux: still waiting")
+        assert "git" in line
 
 
 def test_amuxd_ends_though_git_is_at_work(amux: Amux, repo: Path, tmp_path: Path) -> None:

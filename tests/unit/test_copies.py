@@ -3,6 +3,8 @@
 import errno
 import itertools
 import os
+import shutil
+import stat
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -263,3 +265,19 @@ def test_a_copy_that_cannot_be_read_may_be_work(repo: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "open", refuse)
     assert look_for_work(made) == [".env"]
+
+
+def test_a_secret_is_nobody_elses_while_it_is_copied(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repo / ".env").write_text("secret")
+    (repo / ".env").chmod(0o640)
+    modes = []
+    copystat = shutil.copystat
+
+    def seen(source: Path, target: Path) -> None:
+        modes.append(stat.S_IMODE(target.stat().st_mode))
+        copystat(source, target)
+        modes.append(stat.S_IMODE(target.stat().st_mode))
+
+    monkeypatch.setattr(shutil, "copystat", seen)
+    add(repo, ".env")
+    assert modes == [0o600, 0o640]
