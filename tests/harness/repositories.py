@@ -50,6 +50,22 @@ def commit(directory: Path | str, name: str, text: str = "more\n") -> str:
     return git(directory, "rev-parse", "HEAD")
 
 
+def add_hook(repository: Path, script: str, name: str = "post-checkout", place: str = ".git/hooks") -> Path:
+    hook = repository / place / name
+    hook.parent.mkdir(parents=True, exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n{script}\n")
+    hook.chmod(0o755)
+    return hook
+
+
+def add_waiting_hook(repository: Path, aside: Path) -> tuple[Path, Path]:
+    """What is there once git has called it, the first time, and what it then reads a line from."""
+    reached, go = aside / "reached", aside / "go"
+    os.mkfifo(go)
+    add_hook(repository, f"[ -e {reached} ] && exit\ntouch {reached}\nread _ <{go}")
+    return reached, go
+
+
 def is_reachable(directory: Path | str, commit_id: str) -> bool:
     """From a branch, a tag, a remote, a stash, what amux kept, or a worktree."""
     tips = [

@@ -1,21 +1,17 @@
 """What a repository's post-checkout hook does when a workspace is made, and what is said where it fails."""
 
-import os
 import signal
 from pathlib import Path
 
 from harness.daemon import Amux
-from harness.repositories import git, repository
+from harness.repositories import add_hook, add_waiting_hook, git, repository
 from harness.waiting import until
 from workspace_fixtures import workspace_directory
 
 
 def test_its_failure_is_shown_and_the_workspace_stays(amux: Amux, tmp_path: Path) -> None:
     repo = repository(tmp_path / "code")
-    hook = repo / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text('#!/bin/sh\numask >"umask of $AMUX_TEST"\necho no lfs here\nexit 3\n')
-    hook.chmod(0o755)
+    hook = add_hook(repo, 'umask >"umask of $AMUX_TEST"\necho no lfs here\nexit 3')
     added = amux.cli("ws", "add", "fix", cwd=repo, check=False)
     assert (added.returncode, added.stderr) == (
         1,
@@ -43,14 +39,9 @@ def test_who_gives_up_before_git_is_free_finds_nothing_made_or_removed_later(
     amux.cli("ws", "add", "stays", cwd=repo)
     work = workspace_directory(amux, "stays") / "announced"
     work.touch()
-    begun, goes_on = tmp_path / "begun", tmp_path / "goes-on"
-    os.mkfifo(goes_on)
-    hook = repo / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {begun}\nread word <{goes_on}\n")
-    hook.chmod(0o755)
+    reached, go = add_waiting_hook(repo, tmp_path)
     slow = amux.popen("ws", "add", "slow", cwd=repo)
-    until(begun.exists)
+    until(reached.exists)
     given_up = [amux.popen("ws", *words, cwd=repo) for words in (["add", "late"], ["rm", "-f", "stays"])]
     until(lambda: "just being made" in amux.cli("ws", "show", "late", check=False).stderr)
     until(lambda: "is being removed" in amux.cli("run", "-w", "stays", "true", check=False).stderr)
@@ -58,10 +49,9 @@ def test_who_gives_up_before_git_is_free_finds_nothing_made_or_removed_later(
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     work.with_name("made since").touch()
-    goes_on.write_text("now\n")
+    go.write_text("\n")
     assert slow.wait(60) == 0
     # Each takes its turn after those that gave up.
-    hook.unlink()
     amux.cli("ws", "add", "next", cwd=repo)
     assert sorted(line.split("\t")[1] for line in amux.cli("ws", "ls").stdout.splitlines()[1:]) == [
         "next",

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from harness.bus import CallFailed
 from harness.daemon import Amux
-from harness.repositories import commit, git, repository
+from harness.repositories import add_waiting_hook, commit, git, repository
 from harness.waiting import until
 from workspace_fixtures import (
     configure,
@@ -210,13 +210,7 @@ def test_one_that_is_being_made_is_told_as_that(amux: Amux, repo: Path, tmp_path
 
 def test_who_waits_long_for_git_is_told_so_once(amux: Amux, repo: Path, tmp_path: Path) -> None:
     amux.cli("ws", "add", "old", cwd=repo)
-    os.mkfifo(tmp_path / "go")
-    hook = repo / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(
-        f"#!/bin/sh\n[ -e {tmp_path}/reached ] && exit\ntouch {tmp_path}/reached; read _ <{tmp_path}/go\n"
-    )
-    hook.chmod(0o755)
+    reached, go = add_waiting_hook(repo, tmp_path)
 
     said = [tmp_path / f"said{number}" for number in range(4)]
 
@@ -226,12 +220,12 @@ def test_who_waits_long_for_git_is_told_so_once(amux: Amux, repo: Path, tmp_path
 
     waiting: list[subprocess.Popen[str]] = []
     waiting.append(begin("ws", "add", "first"))
-    until((tmp_path / "reached").exists)
+    until(reached.exists)
     for words in (["ws", "rm", "old"], *(["run", "-w", w, "--create", "true"] for w in ("second", "first"))):
         waiting.append(begin(*words))
     told = "makes and removes the worktrees of a repository one after the other"
     until(lambda: all(told in file.read_text() for file in said))
-    (tmp_path / "go").write_text("\n")
+    go.write_text("\n")
     assert [process.wait(60) for process in waiting] == [0] * 4
     for file in said:
         (line,) = file.read_text().splitlines()

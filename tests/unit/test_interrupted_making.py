@@ -1,7 +1,6 @@
 """A workspace whose making amuxd did not finish, removed while what became of it is being found out."""
 
 import asyncio
-import os
 import subprocess
 import threading
 from dataclasses import replace
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.repositories import git, repository
+from harness.repositories import add_waiting_hook, git, repository
 from harness.waiting import until
 from standin_host import World, in_world
 from worktree_work import planned
@@ -186,20 +185,15 @@ def test_what_git_is_still_making_is_left_to_it(tmp_path: Path, monkeypatch: pyt
     """As where there is no systemd, when amuxd was killed: nothing ends git with it."""
     monkeypatch.setenv("HOME", "/nonexistent")
     repo = repository(tmp_path / "code")
-    begun, goes_on = tmp_path / "begun", tmp_path / "goes-on"
-    os.mkfifo(goes_on)
-    hook = repo / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {begun}\nread word <{goes_on}\n")
-    hook.chmod(0o755)
+    reached, go = add_waiting_hook(repo, tmp_path)
     plan = planned(repo)
     git(repo, "branch", plan.branch)
     plan = replace(plan, made_branch=False)
     making = subprocess.Popen(["git", "-C", str(repo), *half_made.words_to_git(plan)])
-    until(begun.exists)
+    until(reached.exists)
     with pytest.raises(WorkspaceDirty, match="git is still making it"):
         worktrees.recovered(plan)
-    goes_on.write_text("now\n")
+    go.write_text("\n")
     assert making.wait(30) == 0
     assert not worktrees.recovered(plan)
     assert not Path(plan.directory).exists()

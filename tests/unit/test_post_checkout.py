@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from harness.repositories import commit, git, repository
+from harness.repositories import add_hook, commit, git, repository
 from harness.waiting import until
 
 from amuxd.errors import InvalidArgument
@@ -16,13 +16,6 @@ from amuxd.workspaces.planning import Wish
 def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", "/nonexistent")
     return repository(tmp_path / "code")
-
-
-def hook(repo: Path, script: str, place: str = ".git/hooks", name: str = "post-checkout") -> None:
-    path = repo / place / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
 
 
 def add(repo: Path, **wish: object) -> Workspace:
@@ -46,7 +39,7 @@ def has_ended(number: str) -> bool:
 
 def test_it_runs_as_git_itself_runs_it(repo: Path) -> None:
     tell = 'echo "$@"; pwd; git rev-parse --show-toplevel --abbrev-ref HEAD; echo "$GIT_DIR"; cat'
-    hook(repo, f"{{ {tell}; }} >{repo.parent}/told 2>&1")
+    add_hook(repo, f"{{ {tell}; }} >{repo.parent}/told 2>&1")
     made = add(repo)
     by_amux = told(repo)
     assert by_amux[:2] == [f"{'0' * 40} {git(repo, 'rev-parse', 'HEAD')} 1", made.directory]
@@ -58,7 +51,7 @@ def test_it_runs_as_git_itself_runs_it(repo: Path) -> None:
 def test_beside_it_those_run_that_git_itself_runs_for_a_worktree(repo: Path) -> None:
     run_then = {"post-checkout", "post-index-change", "reference-transaction"}
     for name in run_then | {"pre-commit", "post-commit", "post-merge", "post-rewrite", "pre-auto-gc"}:
-        hook(repo, f"echo {name} >>{repo.parent}/told", name=name)
+        add_hook(repo, f"echo {name} >>{repo.parent}/told", name=name)
     made = add(repo)
     by_amux = told(repo)
     assert set(by_amux) == run_then
@@ -72,7 +65,7 @@ def test_beside_it_those_run_that_git_itself_runs_for_a_worktree(repo: Path) -> 
 
 
 def test_it_has_the_surroundings_of_who_makes_it(repo: Path) -> None:
-    hook(repo, f'{{ umask; echo "$MINE"; }} >{repo.parent}/told; touch made')
+    add_hook(repo, f'{{ umask; echo "$MINE"; }} >{repo.parent}/told; touch made')
     made = add(repo, environment={"MINE": "yes"}, umask=0o027)
     assert told(repo) == ["0027", "yes"]
     assert (Path(made.directory) / "made").stat().st_mode & 0o777 == 0o640
@@ -89,7 +82,7 @@ def test_it_has_the_surroundings_of_who_makes_it(repo: Path) -> None:
 )
 def test_the_worktree_stays_where_it_fails(repo: Path, script: str, why: str) -> None:
     (repo / ".env").write_text("KEY=1")
-    hook(repo, script)
+    add_hook(repo, script)
     made = add(repo, copy=[".env"])
     assert made.hook_failure == f"its post-checkout hook {why}"
     assert git(made.directory, "branch", "--show-current") == "fix"
@@ -98,7 +91,7 @@ def test_the_worktree_stays_where_it_fails(repo: Path, script: str, why: str) ->
 
 
 def test_it_ends_with_the_time_that_there_is(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hook(repo, f"echo $$ >{repo.parent}/told; exec sleep 1000")
+    add_hook(repo, f"echo $$ >{repo.parent}/told; exec sleep 1000")
     monkeypatch.setattr(worktrees, "CHECKOUT", 5.0)
     made = add(repo)
     assert made.hook_failure == "its post-checkout hook was ended: git worktree took longer than 5 s"
@@ -113,7 +106,7 @@ def test_what_is_not_checked_out_has_none(repo: Path) -> None:
     git(repo, "commit", "-q", "-m", "filtered")
     git(repo, "config", "filter.broken.smudge", "false")
     git(repo, "config", "filter.broken.required", "true")
-    hook(repo, f"touch {repo.parent}/told")
+    add_hook(repo, f"touch {repo.parent}/told")
     with pytest.raises(InvalidArgument, match="could not be made"):
         add(repo)
     assert not (repo.parent / "told").exists()
@@ -124,7 +117,7 @@ def test_one_that_lies_in_the_tree_is_the_repositorys_and_not_the_branchs(repo: 
     git(repo, "config", "core.hooksPath", ".husky")
     for branch in ("theirs", "main"):
         git(repo, "checkout", "-q", "-B", branch)
-        hook(repo, f"echo {branch} >{repo.parent}/told", ".husky")
+        add_hook(repo, f"echo {branch} >{repo.parent}/told", place=".husky")
         commit(repo, ".husky/post-checkout", (repo / ".husky/post-checkout").read_text())
     (repo.parent / "told").unlink()
     made = add(repo, base="theirs")
