@@ -68,7 +68,7 @@ class Maker:
         environment = without_own(asked.environment)
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, environment, asked.umask)
         repository = await self._repositories.work(planning.repository_around, asked.repository)
-        async with self._repositories.turn(repository):
+        async with self._repositories.turn_of_caller(repository):
             planned = await self._repositories.work(
                 planning.planned, bare, wish, settings.directory, repository
             )

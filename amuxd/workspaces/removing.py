@@ -74,7 +74,7 @@ class Remover:
     async def _removed(self, workspace: Workspace, force: bool, with_ignored: bool) -> Removed:
         # Each of two that go at once would count on the other to have a commit as well.
         repository = await self._repositories.work(_common_directory, workspace.repository)
-        async with self._repositories.turn(repository):
+        async with self._repositories.turn_of_caller(repository):
             removed = await self._repositories.work(worktrees.take_away, workspace, force, with_ignored)
         # Deleting may take long: amuxd ends meanwhile, and the next one goes on with it.
         left = await alone(partial(aside.delete, workspace))

@@ -21,9 +21,13 @@ class Repositories:
     async def work(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    @contextlib.asynccontextmanager
-    async def turn(self, repository: Path) -> AsyncIterator[None]:
+    def turn(self, repository: Path) -> asyncio.Lock:
         """git itself takes one worktree after the other in a repository."""
-        async with self._turns.setdefault(repository, asyncio.Lock()):
+        return self._turns.setdefault(repository, asyncio.Lock())
+
+    @contextlib.asynccontextmanager
+    async def turn_of_caller(self, repository: Path) -> AsyncIterator[None]:
+        """For what somebody asked for, and not for what is mended after that."""
+        async with self.turn(repository):
             await callers.refuse_gone()
             yield

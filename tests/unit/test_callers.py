@@ -23,10 +23,10 @@ def test_who_has_gone_before_its_turn_is_not_served(stays: bool) -> None:
         repositories = Repositories()
 
         async def serve() -> None:
-            async with repositories.turn(REPOSITORY):
+            async with repositories.turn_of_caller(REPOSITORY):
                 served.append("served")
 
-        async with repositories.turn(REPOSITORY):
+        async with repositories.turn_of_caller(REPOSITORY):
             waiting = asyncio.get_running_loop().create_task(serve(), context=callers.context_of(is_there))
             await asyncio.sleep(0)
             assert not served
@@ -40,3 +40,18 @@ def test_who_has_gone_before_its_turn_is_not_served(stays: bool) -> None:
 
     asyncio.run(story())
     assert served == ["served"] * (2 if stays else 1)
+
+
+def test_what_is_mended_after_that_is_not_for_who_asked() -> None:
+    async def has_gone() -> bool:
+        return False
+
+    async def mend() -> str:
+        async with Repositories().turn(REPOSITORY):
+            return "mended"
+
+    async def story() -> str:
+        mending = asyncio.get_running_loop().create_task(mend(), context=callers.context_of(has_gone))
+        return await mending
+
+    assert asyncio.run(story()) == "mended"
