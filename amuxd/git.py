@@ -67,7 +67,9 @@ def git(
     hooks: bool = False,
 ) -> str:
     """What git prints, and in missing the filters that it went on without. Blocks; raises GitFailed."""
-    options = [*_QUIET, *(() if hooks else _NO_HOOKS)]
+    # What commits lead to is asked of these, and not of what is to be shown in their place.
+    as_it_is = ["--no-replace-objects"] if arguments[0] == "rev-list" else []
+    options = [*_QUIET, *(() if hooks else _NO_HOOKS), *as_it_is]
     if not isinstance(environment, Surroundings):
         environment = Surroundings(environment or {})
     words = [environment.program, "--no-optional-locks", *options, "-C", str(directory), *arguments]

@@ -109,9 +109,13 @@ def recover(workspace: Workspace) -> None:
 
 def _keep_known(workspace: Workspace, own: Path, force: bool) -> None:
     """Else whoever prunes what is missing takes its index and its submodules away meanwhile."""
+    was_locked = lock_of(own) is not None
     try:
         git(workspace.repository, "worktree", "lock", "--reason", BEING_REMOVED, workspace.directory)
     except GitFailed as error:
+        if not was_locked and lock_of(own) == "":
+            # The disk was full before the reason was written.
+            _unlock(workspace)
         if not force and lock_of(own) != BEING_REMOVED:
             raise WorkspaceDirty(f"git does not remove {workspace.directory}: {error}") from error
 

@@ -5,7 +5,7 @@ import re
 from amuxd.git import GitFailed, git
 from amuxd.lines import lines_of
 from amuxd.records import Workspace
-from amuxd.workspaces import standing
+from amuxd.workspaces import keeping, standing
 from amuxd.workspaces.keeping import stem
 from amuxd.workspaces.standing import has_ref
 
@@ -44,27 +44,31 @@ def delete(workspace: Workspace, branch: str, force: bool) -> list[str]:
     tip = standing.tip_of(repository, branch)
     if not tip:
         return []
-    held = f"{stem(workspace)}/branch"
-    is_kept_already = has_ref(repository, held)
+    kept_before = keeping.held(workspace)
+    # A commit may have come in after the look, through another worktree say.
     try:
-        # A commit may have come in after the look, through another worktree say.
         if not force and standing.unpushed(repository, [tip], "", branch):
             return [f"branch {branch}, which has got more commits meanwhile"]
-        git(repository, "update-ref", held, tip)
+        held = keeping.hold(workspace, "branch", tip)
+    except GitFailed as error:
+        return [f"branch {branch} ({error})"]
+    try:
         # Of one that stands for another branch git tells the name of that.
         said = _WAS.findall(git(repository, "branch", "-D", branch, environment=_IN_FULL))
         tip = next(iter(said), tip)
     except GitFailed as error:
-        if not is_kept_already:
+        if held not in kept_before:
             git(repository, "update-ref", "-d", held)
         return [f"branch {branch} ({error})"]
     # Who deletes another branch at this moment has it held as well before he looks: one of both keeps it.
     elsewhere = ["--branches", "--remotes", "--tags", f"--exclude={held}", f"--glob={stem(workspace)}/*"]
     try:
         if int(git(repository, "rev-list", "--count", tip, "--not", *elsewhere)):
+            if held in kept_before:
+                return [keeping.hold(workspace, "branch", tip)]
             git(repository, "update-ref", held, tip)
             return [held]
-        if not is_kept_already:
+        if held not in kept_before:
             git(repository, "update-ref", "-d", held)
     except GitFailed:
         # Nobody can tell whether it is elsewhere: what holds it stays.

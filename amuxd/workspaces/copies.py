@@ -104,9 +104,7 @@ def _make_directories(source: Path, target: Path, wanted: Path, undoing: context
 def left_out(workspace: Workspace, directory: Path, files: standing.Files) -> standing.Files:
     """Without those that are as they were, which are nobody's work."""
     copied = untracked(directory, workspace.copied)
-    # That of the repository will do where a worktree that it was copied from is no more.
-    sources = [Path(place) for place in (workspace.copied_from, workspace.repository) if place]
-    return without(directory, sources, files, copied)
+    return without(directory, workspace, files, copied)
 
 
 def untracked(directory: Path, copied: dict[str, str]) -> dict[str, str]:
@@ -116,10 +114,10 @@ def untracked(directory: Path, copied: dict[str, str]) -> dict[str, str]:
 
 
 def without(
-    directory: Path, sources: Sequence[Path], files: standing.Files, copied: dict[str, str]
+    directory: Path, workspace: Workspace, files: standing.Files, copied: dict[str, str]
 ) -> standing.Files:
     """What is nobody's work: a copy that is as it was, of a file that is still there."""
-    changed = [name for name, digest in copied.items() if _is_work(directory, sources, name, digest)]
+    changed = [name for name, digest in copied.items() if _is_work(directory, workspace, name, digest)]
     same = set(copied) - set(changed)
     untracked = [name for name in files.untracked if not _only_copies(directory, name, same)]
     ignored = [name for name in files.ignored if name not in copied]
@@ -144,7 +142,7 @@ def _is_among(name: str, told: Sequence[str]) -> bool:
     return any(name == other or (other.endswith("/") and name.startswith(other)) for other in told)
 
 
-def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -> bool:
+def _is_work(directory: Path, workspace: Workspace, name: str, digest: str) -> bool:
     try:
         present = _digest(directory / name)
     except (FileNotFoundError, NotADirectoryError):
@@ -152,7 +150,16 @@ def _is_work(directory: Path, sources: Sequence[Path], name: str, digest: str) -
     except OSError:
         # What cannot be read may be anything.
         return True
-    return present != digest or not any((source / name).is_file() for source in sources)
+    return present != digest or not _has_original(workspace, name, digest)
+
+
+def _has_original(workspace: Workspace, name: str, digest: str) -> bool:
+    if workspace.copied_from and (Path(workspace.copied_from) / name).is_file():
+        return True
+    # That of the repository will do where a worktree that it was copied from is no more, if it is the same.
+    with contextlib.suppress(OSError):
+        return _digest(Path(workspace.repository) / name) == digest
+    return False
 
 
 def _only_copies(directory: Path, name: str, copies: Container[str]) -> bool:

@@ -16,7 +16,10 @@ from amuxd.lines import lines_of
 from amuxd.mounts import mounted
 
 _GITLINK = "160000"
+# git config's exit code; any other is that of a failure.
+_NOT_SET = 1
 _ID = re.compile(r"[0-9a-f]{40,64}")
+_CLONED = re.compile(r"> ([0-9]+) [-+][0-9]+\tclone: from ")
 # A fetch makes those of remotes, and only what is pushed or merged there is in them.
 _REFS_OF_ITS_OWN = ("--exclude=refs/remotes/*", "--all")
 _REFS_OF_A_WORKTREE = ("refs/worktree/", "refs/bisect/", "refs/rewritten/")
@@ -155,8 +158,8 @@ def is_made_again(directory: Path) -> bool:
     return any((directory / mark).is_file() for mark in ("CACHEDIR.TAG", "pyvenv.cfg"))
 
 
-def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
-    """A clone without work in it, as build tools make them."""
+def is_spare(repository: Path, top: Path, environment: Mapping[str, str]) -> bool:
+    """A clone without work in it, as build tools make them, of what does not go with the same worktree."""
     mark = repository / ".git"
     if mark.is_file():
         # The worktree of another repository, or a submodule of one.
@@ -176,10 +179,25 @@ def is_spare(repository: Path, environment: Mapping[str, str]) -> bool:
             unseen = changed_unseen(repository, index_of(repository), environment)
             if changed or unseen or any(repositories_below(repository)):
                 return False
+        if any(remote.is_relative_to(top.resolve()) for remote in _remotes_on_disk(own)):
+            return False
         has_more = any((own / name).is_dir() for name in ("modules", "worktrees")) or operation_in(own)
         return not has_more and commits_of_its_own(own) == 0 and not abandoned(own)
     except (GitFailed, OSError):
         return False
+
+
+def _remotes_on_disk(own: Path) -> list[Path]:
+    try:
+        told = asked(own, "config", "--null", "--get-regexp", r"^remote\..*\.url$")
+    except GitFailed as error:
+        if error.code != _NOT_SET:
+            raise
+        return []
+    urls = [record.partition("\n")[2].removeprefix("file://") for record in told.split("\0")[:-1]]
+    # As seen from its files, or from itself where it has none.
+    here = own.parent if own.name == ".git" else own
+    return [place.resolve() for url in urls if (place := here / url).is_dir()]
 
 
 def asked(own: Path, *arguments: str, input: str | None = None) -> str:
@@ -229,8 +247,14 @@ def _is_as_cloned(git_directory: Path) -> bool:
         return False
     # It is written just after these, and only once.
     (first, *more) = _lines(logs[0]) or [""]
-    is_by_clone = "\tclone: from " in first and not more
-    return is_by_clone and packed.stat().st_mtime_ns <= logs[0].stat().st_mtime_ns
+    cloned = _CLONED.search(first)
+    if cloned is None or more or packed.stat().st_mtime_ns > logs[0].stat().st_mtime_ns:
+        return False
+    # git may write it anew when it clears up; the time in it stays, which may be a moment early.
+    if packed.stat().st_mtime >= int(cloned[1]) + 2:
+        return False
+    refs = [line.split(" ")[1] for line in _lines(packed) if not line.startswith(("#", "^"))]
+    return all(ref.startswith(("refs/remotes/", "refs/tags/")) for ref in refs)
 
 
 def _lines(file: Path) -> list[str]:

@@ -11,12 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from amuxd.git import LONG, GitFailed, git
+from amuxd.lines import lines_of
 from amuxd.records import Workspace
 from amuxd.workspaces import hidden, standing
 from amuxd.workspaces.standing import Standing, submodule_directories
 
 _KEPT = "refs/amux/removed"
 _ELSEWHERE = ("--branches", "--remotes", "--tags", f"--glob={_KEPT}", "--glob=refs/stash")
+# Of git-lfs, and of git-annex.
+_FILES_OF_FILTERS = ("lfs/objects", "annex/objects")
 # git config, of what there is none of.
 _NOT_SET = 5
 _FETCH = (
@@ -31,6 +34,21 @@ def stem(workspace: Workspace) -> str:
     return f"{_KEPT}/{workspace.id}"
 
 
+def held(workspace: Workspace) -> dict[str, str]:
+    """What is kept of it so far: also by a removal that was refused or killed then."""
+    told = git(workspace.repository, "for-each-ref", "--format=%(objectname) %(refname)", stem(workspace))
+    return {ref: name for name, ref in (line.split(" ", 1) for line in lines_of(told))}
+
+
+def hold(workspace: Workspace, what: str, name: str) -> str:
+    """By a ref that holds nothing else: that may be had nowhere but there."""
+    so_far = held(workspace)
+    refs = (f"{stem(workspace)}/{what}{f'-{number}' if number else ''}" for number in itertools.count())
+    ref = next(ref for ref in refs if so_far.get(ref, name) == name)
+    git(workspace.repository, "update-ref", ref, name)
+    return ref
+
+
 def keep(workspace: Workspace, found: Standing) -> list[str]:
     """Where it is to be had; raises GitFailed where something is to be had nowhere."""
     repository, own = workspace.repository, found.made_branch
@@ -41,13 +59,10 @@ def keep(workspace: Workspace, found: Standing) -> list[str]:
     kept = []
     for tip in tips:
         if standing.only_here(repository, [tip], [own]):
-            git(repository, "update-ref", f"{stem(workspace)}/{names[tip]}", tip)
-            kept.append(f"{stem(workspace)}/{names[tip]}")
+            kept.append(hold(workspace, names[tip], tip))
     if kept:
         _be_sure(f"commits of {workspace.name}", _nowhere(repository, tips, own))
-    for number, name in enumerate(found.objects):
-        git(repository, "update-ref", f"{stem(workspace)}/object{number}", name)
-        kept.append(f"{stem(workspace)}/object{number}")
+    kept += [hold(workspace, f"object{number}", name) for number, name in enumerate(found.objects)]
     if found.stashes:
         kept.append("the stash, which is the repository's")
     kept += _keep_abandoned(workspace, found)
@@ -99,6 +114,9 @@ def _keep_submodule(workspace: Workspace, submodule: Path, name: str, work: Sequ
     fit = _UNFIT.sub(lambda unfit: f"%{ord(unfit[0]):02X}", name)
     goal = f"{stem(workspace)}/submodules/{fit}"
     with contextlib.suppress(GitFailed):
+        if any((submodule / name).is_dir() for name in _FILES_OF_FILTERS):
+            # What git keeps of a file is only where filters find it.
+            raise GitFailed([], -1, f"{submodule} has more than git brings")
         _fetch(workspace.repository, submodule, goal)
         if not hidden.known_by(partial(git, workspace.repository), work, f"--glob={goal}/*"):
             return f"{goal}/*"

@@ -20,6 +20,7 @@ from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.planning import Wish
 from amuxd.workspaces.registry import Workspaces
 from amuxd.workspaces.repositories import Repositories
+from amuxd.workspaces.worktrees import NotTakenBack
 
 logger = logging.getLogger(__name__)
 
@@ -79,20 +80,32 @@ class Maker:
                 await self._workspaces.write(planned)
                 try:
                     made = await self._repositories.work(worktrees.make, planned, wish)
-                except Exception:
+                except Exception as error:
                     # Where amuxd is stopping git takes nothing back any more, and the next amuxd does.
                     if not is_stopping():
-                        await self._workspaces.forget(planned)
+                        await self._dismiss(planned, error)
                     raise
                 try:
                     made = await self._workspaces.write(made)
                 except Exception as error:
-                    # Its file says that it is being made still: it is taken back, as after a crash.
-                    self._workspaces.not_finished(planned, str(error))
-                    self._supervisor.spawn(self.recover(planned))
+                    self._take_back(planned, str(error))
                     raise
                 self._workspaces.know(made)
                 return made
+
+    async def _dismiss(self, planned: Workspace, why: Exception) -> None:
+        if isinstance(why, NotTakenBack):
+            self._take_back(planned, str(why))
+            return
+        try:
+            await self._workspaces.forget(planned)
+        except Internal as error:
+            self._take_back(planned, str(error))
+
+    def _take_back(self, planned: Workspace, why: str) -> None:
+        """Its file says that it is being made still: it is dealt with as after a crash."""
+        self._workspaces.not_finished(planned, why)
+        self._supervisor.spawn(self.recover(planned))
 
     async def recover(self, unfinished: Workspace) -> None:
         """amuxd ended while this was being made; somebody may have worked in it since all the same."""
@@ -128,6 +141,9 @@ class Maker:
         return ""
 
     async def _recovered(self, unfinished: Workspace) -> bool:
+        if any(other.directory == unfinished.directory for other in self._workspaces):
+            # An amuxd that knew nothing of this one has made that.
+            return False
         repository = await self._repositories.work(planning.common_directory, unfinished.repository)
         async with self._repositories.turn(repository):
             return await self._repositories.work(worktrees.recovered, unfinished)

@@ -50,19 +50,22 @@ class Remover:
                 raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
             live = await self._refuse_used(workspace, force)
             is_in_reach = await self._is_in_reach(workspace, force)
-            if live and workspace.repository and is_in_reach:
+            goes = is_in_reach and bool(workspace.repository)
+            if live and goes:
                 # Nothing is ended for a removal that is refused then.
-                await self._repositories.work(worktrees.keep_ahead, workspace, force, with_ignored)
+                async with self._repositories.turn_of_caller(await self._repository_of(workspace)):
+                    await self._repositories.work(worktrees.keep_ahead, workspace, force, with_ignored)
             ended = self._what_ends(workspace, live)
             for entry in live:
                 await self._end(entry)
             removed = Removed([], [])
             if not is_in_reach:
                 removed = Removed([], [f"{workspace.directory}, which is out of reach"])
-            elif workspace.repository:
-                removed = await self._removed(workspace, force, with_ignored)
+            elif goes:
+                removed = await self._taken_away(workspace, bool(live), force, with_ignored)
                 if not await self._repositories.work(os.path.lexists, workspace.directory):
                     self._workspaces.was_taken_away(workspace)
+                    ended += self._what_is_orphaned(workspace, live)
                     for entry in filter(depends, self._workspaces.sessions_in(workspace.id)):
                         await orphan(self._runs, entry, workspace.directory)
             waiting = self._workspaces.waiting_in(workspace.id)
@@ -71,22 +74,35 @@ class Remover:
                 await end_wait(self._runs, entry)
             return Removed([*ended, *removed.lost], list(dict.fromkeys(removed.kept)))
 
-    async def _removed(self, workspace: Workspace, force: bool, with_ignored: bool) -> Removed:
-        # Each of two that go at once would count on the other to have a commit as well.
-        repository = await self._repositories.work(_common_directory, workspace.repository)
-        async with self._repositories.turn_of_caller(repository):
+    async def _taken_away(
+        self, workspace: Workspace, has_begun: bool, force: bool, with_ignored: bool
+    ) -> Removed:
+        # Of what has ended for it already it is the removal that is owed, whoever is there for it.
+        turn = self._repositories.turn if has_begun else self._repositories.turn_of_caller
+        async with turn(await self._repository_of(workspace)):
             removed = await self._repositories.work(worktrees.take_away, workspace, force, with_ignored)
         # Deleting may take long: amuxd ends meanwhile, and the next one goes on with it.
         left = await alone(partial(aside.delete, workspace))
         return replace(removed, kept=[*removed.kept, *left])
 
+    async def _repository_of(self, workspace: Workspace) -> Path:
+        """Each of two that go at once would count on the other to have a commit as well: they take turns."""
+        try:
+            return await self._repositories.work(planning.common_directory, workspace.repository)
+        except InvalidArgument:
+            # Whoever looks into it next says what is wrong with it.
+            return Path(workspace.repository)
+
     async def would_lose(self, workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
         """What remove() would throw away, or what it would raise."""
         self._workspaces.refuse_closed(workspace)
-        ended = self._what_ends(workspace, await self._refuse_used(workspace, force))
+        live = await self._refuse_used(workspace, force)
+        ended = self._what_ends(workspace, live)
         if not await self._is_in_reach(workspace, force) or not workspace.repository:
             return ended
-        return ended + await self._repositories.work(worktrees.would_lose, workspace, force, with_ignored)
+        would = await self._repositories.work(worktrees.would_lose, workspace, force, with_ignored)
+        orphaned = [] if would.kept else self._what_is_orphaned(workspace, live)
+        return [*ended, *orphaned, *would.lost]
 
     async def _is_in_reach(self, workspace: Workspace, force: bool) -> bool:
         """Asked before git would wait for it: without an answer it is forgotten by force alone."""
@@ -200,6 +216,12 @@ class Remover:
             *(f"the place of {entry.session.name} in the queue: it is orphaned" for entry in waiting),
         ]
 
+    def _what_is_orphaned(self, workspace: Workspace, live: list[Entry]) -> list[str]:
+        """With its directory, and neither at work there nor in the queue."""
+        named = [*live, *self._workspaces.waiting_in(workspace.id)]
+        others = [e for e in self._workspaces.sessions_in(workspace.id) if depends(e) and e not in named]
+        return [f"where {entry.session.name} works ({_stand(entry)}): it is orphaned" for entry in others]
+
     def _named(self, entries: list[Entry]) -> str:
         return ", ".join(f"{entry.session.name} ({_stand(entry)})" for entry in entries)
 
@@ -261,14 +283,6 @@ async def _why_not_put_back(workspace: Workspace) -> str:
     except (AmuxError, OSError) as error:
         return str(error)
     return ""
-
-
-def _common_directory(repository: str) -> Path:
-    try:
-        return planning.common_directory(repository)
-    except InvalidArgument:
-        # Whoever looks into it next says what is wrong with it.
-        return Path(repository)
 
 
 def _stand(entry: Entry) -> str:

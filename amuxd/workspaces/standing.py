@@ -60,7 +60,6 @@ class Standing:
     submodules: dict[str, int] = field(default_factory=dict)
     # What is under way in each.
     submodule_operations: dict[str, str] = field(default_factory=dict)
-    has_submodules: bool = False
     nested: list[str] = field(default_factory=list)
     # Where git keeps what belongs to this worktree alone; none where it knows of none.
     git_directory: Path | None = None
@@ -129,10 +128,17 @@ def lost(standing: Standing, with_ignored: bool = True) -> list[str]:
             for name, commits in standing.submodules.items()
         ),
         *(f"{what} under way in submodule {name}" for name, what in standing.submodule_operations.items()),
+        *never_lost(standing),
+    ]
+    return [words for words in found if words]
+
+
+def never_lost(standing: Standing) -> list[str]:
+    """What is not the worktree's own: not even force takes it along."""
+    return [
         *(f"another repository, worktree or mount in it, {path}" for path in standing.nested),
         *(f"a worktree of a submodule in it, {path}" for path in standing.leaning),
     ]
-    return [words for words in found if words]
 
 
 def _counted(number: int, one: str, several: str, more: str = "") -> str:
@@ -230,7 +236,6 @@ def examine(
     nested += hidden.mounts_below(directory)
     return replace(
         _kept_by_git(own, repository, files, made_branch),
-        has_submodules=bool(inside.index.submodules) or (own / "modules").is_dir(),
         nested=sorted({str(path) for path in nested}),
     )
 
@@ -368,7 +373,7 @@ def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -
     nested = [
         found
         for found in hidden.repositories_below(directory, index.submodules)
-        if not hidden.is_spare(found, environment)
+        if not hidden.is_spare(found, directory, environment)
     ]
     for name in index.submodules:
         inner = directory / name

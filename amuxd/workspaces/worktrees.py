@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from amuxd.errors import InvalidArgument, WorkspaceDirty
+from amuxd.errors import Internal, InvalidArgument, WorkspaceDirty
 from amuxd.git import CHECKOUT, GitFailed, git, programs_in
 from amuxd.helpers import INHERITED, Stopping
 from amuxd.records import Workspace
@@ -18,6 +19,8 @@ from amuxd.workspaces.planning import Wish
 from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
 
 _WORKERS = "checkout.workers"
+# What git says of a branch that another worktree has; where it says anything else nothing was asked wrongly.
+_IN_USE = re.compile("is already (checked out|used by worktree) at")
 # git config's exit code; any other is that of a failure.
 _NOT_SET = 1
 
@@ -30,6 +33,10 @@ class Removed:
     kept: list[str]
 
 
+class NotTakenBack(Internal):
+    """It could not be made, and what was made of it is there all the same."""
+
+
 @dataclass(frozen=True)
 class Stays:
     """What a removal by force leaves as it is, and why."""
@@ -38,8 +45,17 @@ class Stays:
 
 
 def make(workspace: Workspace, wish: Wish) -> Workspace:
-    """What was planned; where it cannot be made nothing is left of it."""
+    """What was planned; where it cannot be made nothing is left of it, or NotTakenBack says so."""
     directory = Path(workspace.directory)
+    left = ""
+
+    def undo() -> None:
+        nonlocal left
+        try:
+            _undo_worktree(workspace)
+        except GitFailed as error:
+            left = f"; {directory} is left, for it could not be taken back ({error})"
+
     try:
         with contextlib.ExitStack() as undoing:
             _make_parents(directory, wish.umask, undoing)
@@ -49,7 +65,7 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
                 _follow_remote(workspace, wish.umask)
             # Whatever lies there is somebody else's, and git would take one that is empty.
             _make_directory(directory, wish.umask)
-            undoing.callback(_undo_worktree, workspace)
+            undoing.callback(undo)
             hook_failure = _check_out(workspace, wish)
             source = _source(wish.repository) if wish.copy else None
             copied = copies.bring(source, directory, wish.copy) if source else {}
@@ -57,7 +73,10 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
     except FileExistsError as error:
         raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
     except (GitFailed, Stopping, OSError) as error:
-        raise InvalidArgument(f"{workspace.name} could not be made: {_why(error)}") from error
+        why = f"{workspace.name} could not be made: {_why(error)}{left}"
+        if left:
+            raise NotTakenBack(why) from error
+        raise (InvalidArgument if _IN_USE.search(why) else Internal)(why) from error
     copied_from = str(source) if copied else ""
     return replace(
         workspace, copied=copied, copied_from=copied_from, hook_failure=hook_failure, being_made=False
@@ -107,7 +126,7 @@ def _make_parents(directory: Path, umask: int, undoing: contextlib.ExitStack) ->
                 _make_directory(missing, umask)
                 undoing.callback(_remove_if_empty, missing)
     except OSError as error:
-        raise InvalidArgument(f"{directory.parent} cannot be made: {error.strerror}") from error
+        raise Internal(f"{directory.parent} cannot be made: {error.strerror}") from error
 
 
 def _make_directory(directory: Path, umask: int) -> None:
@@ -139,9 +158,10 @@ def _follow_remote(workspace: Workspace, umask: int) -> None:
 
 
 def _undo_worktree(workspace: Workspace) -> None:
+    """What took long to write takes long to delete."""
     if workspace.directory in worktrees(workspace.repository):
-        with contextlib.suppress(GitFailed):
-            git(workspace.repository, "worktree", "remove", "--force", "--force", workspace.directory)
+        words = ["worktree", "remove", "--force", "--force", workspace.directory]
+        git(workspace.repository, *words, deadline=CHECKOUT)
     # git had not begun.
     _remove_if_empty(Path(workspace.directory))
 
@@ -236,10 +256,10 @@ def _delete_branch(workspace: Workspace, branch: str, force: bool) -> list[str]:
         return [f"branch {workspace.branch} ({error})"]
 
 
-def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> list[str]:
-    """What remove() would throw away, or what it would raise."""
+def would_lose(workspace: Workspace, force: bool, with_ignored: bool = False) -> Removed:
+    """What remove() would throw away, or leave where it is, or what it would raise."""
     found = _looked_at(workspace, force, with_ignored)
-    return [] if isinstance(found, Stays) else thrown_away(found)
+    return Removed([], [found.told]) if isinstance(found, Stays) else Removed(thrown_away(found), [])
 
 
 def keep_ahead(workspace: Workspace, force: bool, with_ignored: bool = False) -> None:
@@ -303,8 +323,8 @@ def _refuse_losses(workspace: Workspace, found: Standing, force: bool, with_igno
     losses = lost(found, with_ignored=not with_ignored)
     if not force and (losses or found.out_of_sight):
         raise WorkspaceDirty("; ".join(_reasons(workspace, found, losses)))
-    if found.nested or found.leaning:
-        raise WorkspaceDirty(f"{workspace.name} has {_listed(losses)}: take that away first")
+    if stays := standing.never_lost(found):
+        raise WorkspaceDirty(f"{workspace.name} has {_listed(stays)}: take that away first")
 
 
 def _reasons(workspace: Workspace, found: Standing, losses: list[str]) -> Iterator[str]:

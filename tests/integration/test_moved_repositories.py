@@ -38,7 +38,10 @@ def test_it_is_told_with_what_to_do(amux: Amux, repo: Path, moved: Path, is_repa
         f"amux: git cannot tell what is in {directory}: {why}; "
         f"put {repo} back; --force forgets the workspace, and leaves {directory} as it is\n"
     )
-    assert f"kept {directory} itself" in amux.cli("ws", "rm", "--force", "fix").stdout
+    assert (
+        f"kept {directory} and what git keeps for it, for git cannot tell"
+        in amux.cli("ws", "rm", "--force", "fix").stdout
+    )
     moved.rename(repo)
     git(repo, "worktree", "repair")
     assert branches(repo) == ["clean", "fix", "main"]

@@ -23,9 +23,24 @@ WORKSPACE = "org.amux.Amux1.Workspace"
 def test_a_removal_orphans_what_was_to_run_in_it(amux: Amux, repo: Path) -> None:
     amux.cli("ws", "add", "fix", cwd=repo)
     session = run_in(amux, "fix", start=False)
-    amux.cli("ws", "rm", "fix")
+    orphaned = f"where {session.get('Name')} works (created): it is orphaned"
+    where = amux.manager.call("GetWorkspace", "s", "fix")
+    workspace = amux.bus.proxy(BUS_NAME, where, WORKSPACE)
+    assert workspace.call("Remove", "a{sv}", {"dry_run": ("b", True)}) == ([orphaned], [])
+    assert amux.cli("ws", "rm", "fix").stdout == f"fix: threw away {orphaned}\nremoved fix\n"
     assert session.state == "orphaned"
     assert session.get("Workspace") == "/"
+
+
+def test_what_stays_where_it_is_orphans_nobody(amux: Amux, repo: Path) -> None:
+    amux.cli("ws", "add", "fix", cwd=repo)
+    session = run_in(amux, "fix", start=False)
+    directory = workspace_directory(amux, "fix")
+    directory.symlink_to(directory.rename(directory.with_name("moved")))
+    told = amux.cli("ws", "rm", "--force", "fix").stdout
+    assert "orphaned" not in told
+    assert f"kept {directory} itself, which is a link" in told
+    assert session.state == "created"
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
@@ -51,7 +66,10 @@ def test_a_removal_by_force_that_is_refused_throws_nothing_away_and_ends_nothing
     (directory / "new").write_text("work")
     refused = amux.cli("ws", "rm", "--force", "fix", check=False)
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert refused.stderr.endswith("take that away first\n")
+    assert refused.stderr == (
+        f"amux: fix has another repository, worktree or mount in it, {directory}/nested: "
+        "take that away first\n"
+    )
     # Nor for whoever does not ask beforehand what would be lost.
     where = amux.manager.call("GetWorkspace", "s", "fix")
     with pytest.raises(CallFailed, match="take that away first"):

@@ -1,5 +1,6 @@
 """What a person does in the worktrees of one repository, and how that can be told from what amuxd does."""
 
+import contextlib
 import functools
 import re
 import shutil
@@ -11,7 +12,9 @@ from typing import Any, TypeVar
 from harness.repositories import commit, git, repository
 from hypothesis import strategies as st
 
+from amuxd.errors import WorkspaceDirty
 from amuxd.records import Workspace
+from amuxd.workspaces import worktrees
 
 INDEX = st.integers(0, 2)
 # git ignores the whole of both, and one is filled by tools.
@@ -184,6 +187,23 @@ class AtWork:
             git(workspace.directory, *words[how], check=False)
             self.commits.add(git(workspace.directory, "rev-parse", "HEAD"))
             self.learn(workspace)
+
+    @doing(index=INDEX)
+    def go_back_after_a_refusal(self, index: int) -> None:
+        """What a removal by force kept, which was refused then, is on the branch no more."""
+        if (workspace := self.pick(index)) and self.is_on_its_branch(workspace):
+            directory = workspace.directory
+            self.shows_all(workspace)
+            self.commit_in(workspace)
+            git(directory, "checkout", "-q", "--detach", "HEAD~1", check=False)
+            with contextlib.suppress(WorkspaceDirty):
+                worktrees.keep_ahead(workspace, force=True)
+            git(directory, "checkout", "-q", workspace.branch, check=False)
+            git(directory, "reset", "-q", "--keep", "HEAD~1", check=False)
+            self.learn(workspace)
+
+    def is_on_its_branch(self, workspace: Workspace) -> bool:
+        return git(workspace.directory, "branch", "--show-current") == workspace.branch
 
     @doing(index=INDEX)
     def stash(self, index: int) -> None:

@@ -15,7 +15,7 @@ from amuxd.errors import WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.git import git as real
 from amuxd.records import Workspace
-from amuxd.workspaces import branches, worktrees
+from amuxd.workspaces import branches, keeping, worktrees
 from amuxd.workspaces.ledger import Ledger
 from amuxd.workspaces.making import Asked, Maker
 from amuxd.workspaces.registry import Workspaces
@@ -195,6 +195,7 @@ def test_a_branch_that_git_cannot_tell_of_keeps_nothing_else(
         raise GitFailed([], 128, "not now")
 
     monkeypatch.setattr(branches, "has_ref", fail)
+    monkeypatch.setattr(keeping, "held", fail)
     assert worktrees.remove(made, force=False) == Removed([], ["branch fix (not now)"])
     assert not Path(made.directory).exists()
     assert made.directory not in git(repo, "worktree", "list")

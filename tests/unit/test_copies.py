@@ -184,6 +184,9 @@ def test_the_original_lay_where_the_caller_was(repo: Path) -> None:
     (outer / ".env").rename(repo / ".env")
     for place in ("", str(outer)):
         assert look_for_work(replace(made, copied_from=place)) == []
+    # The repository's own is another one by now, and that of where the caller was is no more.
+    (repo / ".env").write_text("KEY=2")
+    assert look_for_work(made) == [".env"]
 
 
 def gone(copy: Path) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from harness.repositories import repository
+from harness.repositories import git, repository
 from standin_host import World, in_world
 
+from amuxd import callers
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import WorkspaceBusy, WorkspaceDirty
+from amuxd.errors import Busy, WorkspaceBusy, WorkspaceDirty
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.supervisor import now
@@ -115,5 +116,48 @@ def test_what_has_just_begun_in_it_keeps_it(tmp_path: Path) -> None:
         ):
             await removing.remover.remove(made, force=False)
         assert worktrees.look(made).is_here
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+async def at_work(removing: Removing, made: Workspace) -> Entry:
+    session = Session("busy12", "busy", ["sleep", "1000"], made.directory, now(), workspace_id=made.id)
+    entry = await removing.world.supervisor.create(session, None)
+    await removing.world.runs.start(entry)
+    return entry
+
+
+def test_nothing_is_ended_for_who_has_gone_before_the_removals_turn(tmp_path: Path) -> None:
+    async def has_gone() -> bool:
+        return False
+
+    async def story(world: World) -> None:
+        removing = Removing(world, tmp_path)
+        made = await removing.add()
+        busy = await at_work(removing, made)
+        asked = removing.remover.remove(made, force=True)
+        with pytest.raises(Busy, match="has gone before it was begun"):
+            await asyncio.get_running_loop().create_task(asked, context=callers.context_of(has_gone))
+        assert busy.state.state == "running"
+        assert git(made.repository, "for-each-ref", "refs/amux") == ""
+        assert worktrees.look(made).is_here
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+def test_what_was_ended_for_a_removal_ends_with_it_whoever_has_gone(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        removing = Removing(world, tmp_path)
+        made = await removing.add()
+        busy = await at_work(removing, made)
+
+        async def is_there() -> bool:
+            return busy.state.state == "running"
+
+        asked = removing.remover.remove(made, force=True)
+        removed = await asyncio.get_running_loop().create_task(asked, context=callers.context_of(is_there))
+        assert removed.lost == ["what busy does (running): it is stopped"]
+        assert busy.state.state == "stopped"
+        assert not worktrees.look(made).is_here
 
     asyncio.run(in_world(tmp_path / "state", story))

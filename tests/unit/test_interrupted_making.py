@@ -1,6 +1,7 @@
 """A workspace whose making amuxd did not finish, removed while what became of it is being found out."""
 
 import asyncio
+import errno
 import subprocess
 import threading
 from dataclasses import replace
@@ -18,12 +19,14 @@ from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import (
     AmuxError,
     Internal,
-    InvalidArgument,
     InvalidTransition,
+    NameTaken,
     NoSuchWorkspace,
     WorkspaceDirty,
 )
 from amuxd.files import StoreError
+from amuxd.git import CHECKOUT, GitFailed
+from amuxd.git import git as real_git
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, half_made, making, worktrees
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
@@ -151,7 +154,7 @@ def test_amuxd_ends_while_files_are_brought_along(tmp_path: Path, monkeypatch: p
             patch.setattr(helpers, "_stopping", threading.Event())
             patch.setattr(copies, "_copy", stop)
             maker = Maker(world.runs, Workspaces(world.supervisor, ledger), Repositories())
-            with pytest.raises(InvalidArgument, match="fix could not be made: amuxd is stopping"):
+            with pytest.raises(Internal, match="fix could not be made: amuxd is stopping"):
                 await maker.add(Asked("fix", repository=str(repo)))
 
         workspaces = Workspaces(world.supervisor, ledger)
@@ -197,3 +200,89 @@ def test_what_git_is_still_making_is_left_to_it(tmp_path: Path, monkeypatch: pyt
     assert making.wait(30) == 0
     assert not worktrees.recovered(plan)
     assert not Path(plan.directory).exists()
+
+
+def refuse_copies(*_: object) -> dict[str, str]:
+    raise OSError(errno.ENOSPC, "No space left on device", "/code/.env")
+
+
+def test_a_plan_that_cannot_be_forgotten_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next amuxd would take for its own what somebody has made there since."""
+
+    async def story(world: World) -> None:
+        ledger, workspaces = world.workspaces.ledger, world.workspaces
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees", (".env",))))
+        repo = repository(tmp_path / "code")
+        git(repo, "branch", "dev")
+        remove = ledger.remove
+        refused: list[str] = []
+
+        def refuse(workspace_id: str) -> None:
+            refused.append(workspace_id)
+            monkeypatch.setattr(ledger, "remove", remove)
+            raise StoreError("Read-only file system")
+
+        monkeypatch.setattr(ledger, "remove", refuse)
+        monkeypatch.setattr(copies, "bring", refuse_copies)
+        maker = Maker(world.runs, workspaces, Repositories())
+        with pytest.raises(Internal, match=r"fix could not be made: /code/\.env: No space left"):
+            await maker.add(Asked("fix", repository=str(repo), branch="dev"))
+        assert refused == [*workspaces.not_readable]
+        with pytest.raises(NameTaken):
+            await maker.add(Asked("fix", repository=str(repo), branch="dev"))
+        await world.until(lambda: not workspaces.not_readable)
+        assert not ledger.load_all()
+        assert not (tmp_path / "trees/code/fix").exists()
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+def test_what_another_workspace_has_is_not_taken_back(tmp_path: Path) -> None:
+    """An amuxd before this one forgot of a plan, though not on the disk, and made it again then."""
+
+    async def story(world: World) -> None:
+        ledger, workspaces = world.workspaces.ledger, world.workspaces
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees")))
+        repo = repository(tmp_path / "code")
+        git(repo, "branch", "dev")
+        maker = Maker(world.runs, workspaces, Repositories())
+        made = await maker.add(Asked("fix", repository=str(repo), branch="dev"))
+        await workspaces.write(replace(made, id="before", being_made=True))
+        (unfinished,) = await workspaces.load()
+        await maker.recover(unfinished)
+        assert worktrees.look(made).is_here
+        assert [workspace.id for workspace in ledger.load_all()] == [made.id]
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+def test_what_cannot_be_taken_back_is_known_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(directory: object, *words: str, **how: Any) -> str:
+        if words[:2] == ("worktree", "remove"):
+            assert how["deadline"] == CHECKOUT
+            raise GitFailed([], -1, "git worktree took longer than 600 s")
+        return real_git(directory, *words, **how)  # type: ignore[arg-type]
+
+    async def story(world: World) -> None:
+        workspaces = world.workspaces
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees", (".env",))))
+        repo = repository(tmp_path / "code")
+        monkeypatch.setattr(worktrees, "git", refuse)
+        monkeypatch.setattr(copies, "bring", refuse_copies)
+        directory = tmp_path / "trees/code/fix"
+        with pytest.raises(
+            Internal,
+            match=rf"No space left on device; {directory} is left, for it could not be taken back \(git work",
+        ):
+            await Maker(world.runs, workspaces, Repositories()).add(Asked("fix", repository=str(repo)))
+        (unread,) = workspaces.not_readable.values()
+        assert f"{directory} is left" in unread.why
+        assert directory.exists()
+        monkeypatch.setattr(worktrees, "git", real_git)
+        await world.until(lambda: not workspaces.not_readable)
+        assert not directory.exists()
+        assert git(repo, "branch", "--list", "fix") == ""
+
+    asyncio.run(in_world(tmp_path / "state", story))

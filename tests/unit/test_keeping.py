@@ -280,3 +280,31 @@ def test_a_removal_of_a_moved_one_without_work_keeps_nothing(repo: Path) -> None
     lost = [f"what git keeps for {made.directory}, which is not there"]
     assert worktrees.remove(made, force=True) == Removed(lost, [])
     assert git(repo, "for-each-ref", "refs/amux") == ""
+
+
+def test_what_was_kept_for_a_removal_that_was_refused_stays_kept(repo: Path) -> None:
+    """It is on the branch no more, and what is kept now would have the same name."""
+    made = add(repo)
+    tip = commit(made.directory, "more")
+    git(made.directory, "checkout", "-q", "--detach", "main")
+    worktrees.keep_ahead(made, force=True)
+    git(made.directory, "checkout", "-q", "fix")
+    git(made.directory, "reset", "-q", "--hard", "main")
+    assert worktrees.remove(made, force=False) == Removed([], [])
+    assert git(repo, "for-each-ref", "--format=%(objectname) %(refname)", "refs/amux") == (
+        f"{tip} refs/amux/removed/abc123/branch"
+    )
+
+
+def test_what_is_kept_later_has_a_name_of_its_own(repo: Path) -> None:
+    made = add(repo)
+    tips: list[str] = []
+    for _ in range(3):
+        git(made.directory, "reset", "-q", "--hard", "main")
+        tips.append(commit(made.directory, f"file{len(tips)}"))
+        # More often than once for the same.
+        for _ in range(2):
+            worktrees.keep_ahead(made, force=True)
+    kept = [f"refs/amux/removed/abc123/head{number}" for number in ("", "-1", "-2")]
+    assert worktrees.remove(made, force=True).kept == kept[-1:]
+    assert [git(repo, "rev-parse", ref) for ref in kept] == tips

@@ -44,7 +44,7 @@ def test_a_file_that_git_ignores_is_no_rubbish(repo: Path) -> None:
     assert refusal(made, with_ignored=True) == "1 untracked file (new)"
     (directory / "new").unlink()
     lost = ["1 file that git ignores (notes/secret.env)", "1 ignored directory (build)"]
-    assert worktrees.would_lose(made, force=False, with_ignored=True) == lost
+    assert worktrees.would_lose(made, force=False, with_ignored=True).lost == lost
     assert worktrees.remove(made, force=False, with_ignored=True) == Removed(lost, [])
 
 
@@ -70,7 +70,7 @@ def test_a_directory_that_a_tool_makes_again_goes(repo: Path) -> None:
         (Path(made.directory) / name).parent.mkdir(parents=True)
         (Path(made.directory) / name).write_text("x")
     told = ["5 ignored directories (env, obj, web/node_modules, 2 named __pycache__)"]
-    assert worktrees.would_lose(made, force=True) == told
+    assert worktrees.would_lose(made, force=True).lost == told
     assert worktrees.remove(made, force=False) == Removed(told, [])
 
 
@@ -252,7 +252,7 @@ def test_a_copy_that_was_committed_is_no_hindrance(repo: Path, changed: bool) ->
     assert refusal(made) == "1 commit on no other branch and no remote"
     (repo / ".env").unlink()
     git(repo, "merge", "-q", "--ff-only", "fix")
-    assert worktrees.would_lose(made, force=False) == []
+    assert worktrees.would_lose(made, force=False).lost == []
     assert worktrees.remove(made, force=False) == Removed([], [])
 
 

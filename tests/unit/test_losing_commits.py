@@ -182,9 +182,9 @@ def test_what_is_no_commit_and_a_ref_of_this_worktree_alone_names(
     new.unlink()
     git(made.directory, "update-ref", "refs/worktree/mine", name)
     told = ["1 object that only a ref of this worktree names"]
-    assert [refusal(made)] == worktrees.would_lose(made, force=True) == told
+    assert [refusal(made)] == worktrees.would_lose(made, force=True).lost == told
     git(repo, "update-ref", "refs/elsewhere/mine", name)
-    assert worktrees.would_lose(made, force=False) == []
+    assert worktrees.would_lose(made, force=False).lost == []
     git(repo, "update-ref", "-d", "refs/elsewhere/mine")
     worktrees.keep_ahead(made, force=True)
     assert worktrees.remove(made, force=True) == Removed(told, ["refs/amux/removed/abc123/object0"])

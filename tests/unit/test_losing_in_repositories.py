@@ -270,3 +270,32 @@ def test_what_is_mounted_in_it(repo: Path, monkeypatch: pytest.MonkeyPatch) -> N
     mountinfo.write_text(f"36 35 0:30 / {inside} rw - tmpfs tmpfs rw\n37 35 0:31 / /mnt rw - tmpfs x rw\n")
     monkeypatch.setattr(mounts, "_MOUNTS", mountinfo)
     assert refusal(made).endswith(f"mount in it, {made.directory}/data/with blank")
+
+
+def test_a_commit_in_an_ignored_clone_that_git_has_packed_since(repo: Path) -> None:
+    made, clone = clone_of(repo)
+    git(clone, "checkout", "-q", "-b", "fixbug")
+    commit(clone, "more")
+    git(clone, "checkout", "-q", "main")
+    git(clone, "gc", "-q")
+    assert "cache/clone" in refusal(made)
+
+
+def test_clones_that_have_their_commits_of_each_other(repo: Path) -> None:
+    made, clone = clone_of(repo)
+    commit(clone, "more")
+    other = clone.with_name("other")
+    git(repo, "clone", "-q", str(clone), str(other))
+    git(clone, "remote", "add", "other", "../other")
+    git(clone, "fetch", "-q", "other")
+    told = refusal(made)
+    assert "cache/clone" in told
+    assert "cache/other" in told
+
+
+def test_a_commit_in_whose_place_another_is_shown(repo: Path) -> None:
+    made = add(repo)
+    tip = commit(made.directory, "more")
+    commit(repo, "else")
+    git(repo, "replace", "--graft", "main", tip)
+    assert refusal(made) == "1 commit on no other branch and no remote"

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F811, a fixture's parameter bears the name of its import
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -258,3 +259,68 @@ def test_a_worktree_of_a_submodule_whose_place_is_not_written_down_keeps_it(
     (own / "gitdir").write_text("")
     assert git(elsewhere, "status", "--porcelain") == ""
     assert refusal(made) == f"a worktree of a submodule in it, {own}"
+
+
+def pack(own: Path) -> None:
+    """Its refs too, as git does it by itself now and then."""
+    git(own, "gc", "-q")
+
+
+def pack_later(own: Path) -> None:
+    """What it was cloned with is older by then."""
+    pack(own)
+    packed = own / "packed-refs"
+    os.utime(packed, ns=(packed.stat().st_mtime_ns + 3 * 10**9,) * 2)
+
+
+def commit_on_a_branch(inner: Path) -> str:
+    git(inner, "checkout", "-q", "-b", "feature")
+    return commit(inner, "more")
+
+
+def commit_and_tag(inner: Path) -> str:
+    git(inner, "tag", "mine", tip := commit(inner, "more"))
+    return tip
+
+
+def stash(inner: Path) -> str:
+    (inner / "file0").write_text("work")
+    git(inner, "stash")
+    return git(inner, "rev-parse", "refs/stash")
+
+
+@pytest.mark.parametrize(
+    ("work", "pack"),
+    [
+        (commit_on_a_branch, pack),
+        (commit_on_a_branch, pack_later),
+        (stash, pack),
+        (stash, pack_later),
+        (commit_and_tag, pack_later),
+    ],
+)
+def test_work_that_git_has_packed_since(
+    with_submodule: Path, work: Callable[[Path], str], pack: Callable[[Path], None]
+) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    tip = work(inner)
+    git(inner, "checkout", "-q", "--detach", "origin/main")
+    pack(Path(git(inner, "rev-parse", "--absolute-git-dir")))
+    assert refusal(made).endswith("in submodule lib on no remote")
+    assert worktrees.remove(made, force=True).kept == ["refs/amux/removed/abc123/submodules/lib/*"]
+    assert tip in git(with_submodule, "rev-list", "--all").split()
+
+
+def test_what_filters_keep_of_a_submodules_files_is_kept_with_its_commits(with_submodule: Path) -> None:
+    made = add(with_submodule)
+    inner = update(made)
+    commit_on_a_branch(inner)
+    git(inner, "checkout", "-q", "--detach", "origin/main")
+    content = Path(git(inner, "rev-parse", "--absolute-git-dir")) / "lfs/objects/aa/content"
+    content.parent.mkdir(parents=True)
+    content.write_text("large")
+    (kept,) = worktrees.remove(made, force=True).kept
+    place = Path(kept.partition(", the repository of submodule lib")[0])
+    assert (place / "lfs/objects/aa/content").read_text() == "large"
+    assert "more" in git(place, "ls-tree", "--name-only", "feature").split()

@@ -123,7 +123,7 @@ def test_copies_may_have_names_that_are_no_text(tmp_path: Path) -> None:
     (made,) = added_at_once(tmp_path, Asked("fix", repository=str(repo)), copied=["conf"])
     assert isinstance(made, Workspace)
     assert set(made.copied) == {f"conf/{NO_TEXT}"}
-    assert worktrees.would_lose(made, force=False) == []
+    assert worktrees.would_lose(made, force=False).lost == []
 
 
 def in_a_directory(repo: Path) -> Path:

@@ -14,7 +14,7 @@ from mortal_amuxd import Amuxd, Killed, kill
 from person_at_work import CACHE, DATA, INDEX, AtWork, Step, alone, doing, names, steps
 
 from amuxd import git as amuxd_git
-from amuxd.errors import InvalidArgument, WorkspaceDirty
+from amuxd.errors import Internal, InvalidArgument, WorkspaceDirty
 from amuxd.records import Workspace
 from amuxd.workspaces import worktrees
 from amuxd.workspaces.making import Asked
@@ -83,7 +83,7 @@ class Life(AtWork):
 
         try:
             self.amuxd.do(self.amuxd.maker.add(asked), at, then)
-        except InvalidArgument:
+        except (InvalidArgument, Internal):
             assert work != "nothing"
         except Killed:
             self.amuxd.begin()

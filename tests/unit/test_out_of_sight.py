@@ -60,7 +60,7 @@ def test_by_force_it_is_said_what_goes_and_commits_are_kept(repo: Path) -> None:
         "1 file with uncommitted changes (staged)",
         "1 commit on no other branch and no remote",
     ]
-    assert worktrees.would_lose(made, force=True) == losses
+    assert worktrees.would_lose(made, force=True).lost == losses
     assert worktrees.remove(made, force=True) == Removed(losses, ["refs/amux/removed/abc123/head"])
     assert is_reachable(repo, tip)
     assert (moved / "new").read_text() == "work"
@@ -190,7 +190,7 @@ def test_by_force_a_directory_that_git_does_not_list_stays_and_nothing_is_said_t
     shutil.copytree(there, directory, symlinks=True)
     with pytest.raises(WorkspaceDirty, match=f"{directory} is there, and git lists no such worktree of"):
         worktrees.remove(made, force=False)
-    assert worktrees.would_lose(made, force=True) == []
+    assert worktrees.would_lose(made, force=True).lost == []
     assert worktrees.remove(made, force=True) == Removed([], [f"{directory} itself, which git does not list"])
     assert (directory / "new").read_text() == (there / "new").read_text() == "work"
     assert git(there, "branch", "--show-current") == "fix"

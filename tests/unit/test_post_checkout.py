@@ -6,7 +6,7 @@ import pytest
 from harness.repositories import add_hook, commit, git, repository
 from harness.waiting import until
 
-from amuxd.errors import InvalidArgument
+from amuxd.errors import Internal
 from amuxd.records import Workspace
 from amuxd.workspaces import planning, worktrees
 from amuxd.workspaces.planning import Wish
@@ -107,7 +107,7 @@ def test_what_is_not_checked_out_has_none(repo: Path) -> None:
     git(repo, "config", "filter.broken.smudge", "false")
     git(repo, "config", "filter.broken.required", "true")
     add_hook(repo, f"touch {repo.parent}/told")
-    with pytest.raises(InvalidArgument, match="could not be made"):
+    with pytest.raises(Internal, match="could not be made"):
         add(repo)
     assert not (repo.parent / "told").exists()
     assert not (repo.parent / "trees/code/fix").exists()

@@ -20,9 +20,11 @@ from worktree_work import (
 )
 
 from amuxd.errors import WorkspaceDirty
+from amuxd.git import GitFailed
+from amuxd.git import git as real_git
 from amuxd.records import Workspace
+from amuxd.workspaces import aside, standing, worktrees
 from amuxd.workspaces import branches as branches_of
-from amuxd.workspaces import standing, worktrees
 from amuxd.workspaces.worktrees import Removed
 
 
@@ -57,7 +59,7 @@ def test_commits_on_no_branch_at_all(repo: Path) -> None:
     (Path(made.directory) / "file0").write_text("changed")
     git(made.directory, "stash")
     assert "1 stash" in refused(made)
-    assert "stash" not in " ".join(worktrees.would_lose(made, force=True))
+    assert "stash" not in " ".join(worktrees.would_lose(made, force=True).lost)
     lost, kept = astuple(worktrees.remove(made, force=True))
     assert lost == ["1 commit on no other branch and no remote"]
     assert kept == ["refs/amux/removed/abc123/head", "the stash, which is the repository's"]
@@ -232,7 +234,7 @@ def test_one_that_a_link_has_taken_the_place_of(repo: Path, is_broken: bool) -> 
     with pytest.raises(WorkspaceDirty) as caught:
         worktrees.remove(made, force=False)
     assert str(caught.value) == f"{made.directory} is {link}: put the worktree itself there"
-    assert worktrees.would_lose(made, force=True) == []
+    assert worktrees.would_lose(made, force=True).lost == []
     kept = f"{made.directory} itself, which is {link}, and what git keeps for it"
     assert worktrees.remove(made, force=True) == Removed([], [kept])
     assert Path(made.directory).readlink() == elsewhere
@@ -257,9 +259,27 @@ def test_what_is_locked_is_not_removed_but_by_force(repo: Path) -> None:
     told = ["a lock by git worktree lock (on a stick)"]
     assert refused(made) == f"fix has {told[0]}"
     assert (Path(made.directory) / "copy").read_text() == "as it was"
-    assert worktrees.would_lose(made, force=True) == told
+    assert worktrees.would_lose(made, force=True).lost == told
     assert worktrees.remove(made, force=True) == Removed(told, [])
     assert not Path(made.directory).exists()
+
+
+def test_a_lock_that_could_not_be_written_is_nobodys(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As git leaves it on a disk that is full."""
+    made = add(repo)
+
+    def fill(directory: object, *words: str, **how: Any) -> str:
+        if words[:2] == ("worktree", "lock"):
+            own = standing.git_directory_of(made.directory, made.repository)
+            assert own is not None
+            (own / "locked").write_text("")
+            raise GitFailed([], 128, "could not write to 'locked': No space left on device")
+        return real_git(directory, *words, **how)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aside, "git", fill)
+        assert "No space left on device" in refused(made)
+    assert removed(made)
 
 
 def test_a_lock_without_a_reason_and_one_that_comes_after_the_look(
@@ -281,7 +301,7 @@ def test_the_lock_of_one_that_was_moved(repo: Path) -> None:
     made = add(repo)
     git(repo, "worktree", "lock", "--reason", "on a stick", made.directory)
     moved = Path(made.directory).rename(repo.parent / "moved")
-    assert "a lock by git worktree lock (on a stick)" in worktrees.would_lose(made, force=True)
+    assert "a lock by git worktree lock (on a stick)" in worktrees.would_lose(made, force=True).lost
     moved.rename(made.directory)
 
 

@@ -16,7 +16,7 @@ from worktree_work import (
     with_submodule,
 )
 
-from amuxd.errors import InvalidArgument
+from amuxd.errors import Internal, InvalidArgument
 from amuxd.records import Workspace
 from amuxd.workspaces import planning, standing, worktrees
 from amuxd.workspaces.planning import Wish
@@ -32,7 +32,7 @@ def test_a_copy_that_fails_leaves_nothing_half_made(repo: Path) -> None:
     git(repo, "rm", "-q", "taken")
     (repo / "taken").mkdir()
     (repo / "taken/file").write_text("x")
-    with pytest.raises(InvalidArgument, match="fix could not be made"):
+    with pytest.raises(Internal, match="fix could not be made"):
         add(repo, copy=["taken"], base="other")
     assert branches(repo) == {"main", "other"}
     assert len(standing.worktrees(str(repo))) == 1
@@ -44,7 +44,7 @@ def test_a_checkout_that_takes_too_long_leaves_nothing_half_made(
     commit(repo, ".gitattributes", "file1 filter=slow\n")
     git(repo, "config", "filter.slow.smudge", f"touch {repo.parent}/reached; sleep 1000")
     monkeypatch.setattr(worktrees, "CHECKOUT", 5.0)
-    with pytest.raises(InvalidArgument, match="fix could not be made: git worktree took longer than 5 s"):
+    with pytest.raises(Internal, match="fix could not be made: git worktree took longer than 5 s"):
         add(repo)
     assert (repo.parent / "reached").exists()
     assert not (repo.parent / "worktrees").exists()
@@ -79,7 +79,7 @@ def test_directories_that_cannot_all_be_made_are_taken_back(
         mkdir(directory)
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(InvalidArgument, match="worktrees/code cannot be made: Permission denied"):
+    with pytest.raises(Internal, match="worktrees/code cannot be made: Permission denied"):
         add(repo)
     assert not (repo.parent / "worktrees").exists()
 
@@ -100,7 +100,7 @@ def test_a_branch_that_somebody_made_after_the_plan_stays(repo: Path, is_killed:
     if is_killed:
         assert not worktrees.recovered(plan)
     else:
-        with pytest.raises(InvalidArgument, match=r"fix could not be made: .*already exists"):
+        with pytest.raises(Internal, match=r"fix could not be made: .*already exists"):
             worktrees.make(plan, wish)
     assert branches(repo) == {"main", "fix"}
     assert not Path(plan.directory).exists()
