@@ -188,6 +188,7 @@ class Daemon:
         supervisor.listen(queue)
         workspaces.listen(queue)
         supervisor.listen(orphans)
+        workspaces.listen(orphans)
         server = self._export(bus, runs, unreadables, workspaces, maker, remover, queue, mode, reload)
         try:
             await bus.request_name(BUS_NAME)

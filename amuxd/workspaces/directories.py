@@ -164,9 +164,10 @@ class Directories:
         self._loop = asyncio.get_running_loop()
         self._inotify = Inotify()
         self._loop.add_reader(self._inotify.fd, self._events)
-        # Which directories a watch is for; the name is the directory's own where the watch is its parent's.
+        # Whom a watch is for; the name is the directory's own where the watch is its parent's.
         self._watched: dict[int, dict[str, str]] = {}
         self._watches: dict[str, set[int]] = {}
+        self._directories: dict[str, str] = {}
         # Those that are over, while a thread sets some that may be the same.
         self._beginning = 0
         self._ended: set[int] = set()
@@ -186,10 +187,10 @@ class Directories:
         if self._settling:
             self._settling.cancel()
 
-    def __contains__(self, directory: str) -> bool:
-        return directory in self._watches
+    def are_watched(self, directory: str, whose: str) -> bool:
+        return self._directories.get(whose) == directory
 
-    async def watch(self, directory: str) -> Identity | None:
+    async def watch(self, directory: str, whose: str) -> Identity | None:
         """Which one is watched now, if it is there; TimeoutError where its file system does not answer."""
         self._beginning += 1
         try:
@@ -202,9 +203,9 @@ class Directories:
             self._beginning -= 1
             if not self._beginning:
                 self._ended.clear()
-        self._watches[directory] = set(watches)
+        self._directories[whose], self._watches[whose] = directory, set(watches)
         for watch, name in watches.items():
-            self._watched.setdefault(watch, {})[directory] = name
+            self._watched.setdefault(watch, {})[whose] = name
         return known
 
     def _identify_and_begin(self, directory: str) -> tuple[Identity | None, dict[int, str]]:
@@ -240,10 +241,11 @@ class Directories:
                 *(place, error.strerror, hint),
             )
 
-    def forget(self, directory: str) -> None:
-        for watch in self._watches.pop(directory, ()):
+    def forget(self, whose: str) -> None:
+        self._directories.pop(whose, None)
+        for watch in self._watches.pop(whose, ()):
             users = self._watched.get(watch, {})
-            users.pop(directory, None)
+            users.pop(whose, None)
             if not users and self._watched.pop(watch, None) is not None:
                 self._inotify.remove(watch)
                 self._end(watch)
@@ -259,7 +261,7 @@ class Directories:
                 suspects.update(dict.fromkeys(self._watches))
             users = self._watched.get(event.watch, {})
             if event.name:
-                suspects.update(dict.fromkeys(d for d, name in users.items() if name == event.name))
+                suspects.update(dict.fromkeys(user for user, name in users.items() if name == event.name))
             else:
                 suspects.update(dict.fromkeys(users))
             if event.mask & inotify.IGNORED:
@@ -277,5 +279,5 @@ class Directories:
         self._tell(list(self._watches))
 
     def _tell(self, suspects: Iterable[str]) -> None:
-        for directory in suspects:
-            self._suspect(directory)
+        for whose in suspects:
+            self._suspect(whose)

@@ -27,6 +27,7 @@ from amuxd.states import (
 )
 from amuxd.supervisor import KERNEL, RETRY_PAUSE
 from amuxd.workspaces.directories import Directories, Identity, Presence, look_in_time
+from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.registry import Workspaces
 
 SWEEP = 60.0
@@ -42,6 +43,7 @@ class Orphans:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._directories = Directories(self._suspect)
+        # By workspace: that of the next one may be another directory at the same path.
         self._identities: dict[str, Identity | None] = {}
         self._being_looked_at: set[str] = set()
         self._look_again: set[str] = set()
@@ -67,7 +69,7 @@ class Orphans:
         while True:
             await asyncio.sleep(SWEEP)
             for workspace in self._workspaces:
-                self._suspect(workspace.directory)
+                self._suspect(workspace.id)
 
     def _waits_in_vain(self, entry: Entry) -> bool:
         waits = entry.waits_for_slot
@@ -91,17 +93,31 @@ class Orphans:
     def changed(self, entry: Entry, *properties: str) -> None:
         ground = _ground_of(entry) if "SessionAlive" in properties else None
         workspace = self._workspaces.of(entry)
-        if ground and workspace and not ground.is_same(self._identities.get(workspace.directory)):
+        if ground and workspace and not ground.is_same(self._identities.get(workspace.id)):
             # It began before the directory was watched.
-            self._suspect(workspace.directory)
+            self._suspect(workspace.id)
 
     def attention_changed(self, entry: Entry) -> None:
+        pass
+
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        pass
+
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        if isinstance(workspace, Workspace):
+            self._uncover(workspace)
+            self._reported.discard(workspace.id)
+
+    def workspace_changed(self, workspace: Workspace) -> None:
+        pass
+
+    def presence_changed(self, workspace: Workspace) -> None:
         pass
 
     def _cover(self, workspace: Workspace) -> None:
         if not self._is_needed(workspace):
             self._uncover(workspace)
-        elif workspace.directory not in self._directories:
+        elif not self._directories.are_watched(workspace.directory, workspace.id):
             self._supervisor.spawn(self._check(workspace))
 
     def _is_needed(self, workspace: Workspace) -> bool:
@@ -112,14 +128,14 @@ class Orphans:
         return any(depends(entry) or entry.state.state is State.ORPHANED for entry in sessions)
 
     def _uncover(self, workspace: Workspace) -> None:
-        self._directories.forget(workspace.directory)
-        self._identities.pop(workspace.directory, None)
+        self._directories.forget(workspace.id)
+        self._identities.pop(workspace.id, None)
         self._workspaces.looked_for_by_nobody(workspace)
 
-    def _suspect(self, directory: str) -> None:
-        for workspace in self._workspaces:
-            if workspace.directory == directory and self._is_needed(workspace):
-                self._supervisor.spawn(self._check(workspace))
+    def _suspect(self, workspace_id: str) -> None:
+        workspace = self._workspaces.get(workspace_id)
+        if workspace is not None and self._is_needed(workspace):
+            self._supervisor.spawn(self._check(workspace))
 
     async def _check(self, workspace: Workspace) -> None:
         if workspace.id in self._being_looked_at:
@@ -129,15 +145,16 @@ class Orphans:
         try:
             while True:
                 self._look_again.discard(workspace.id)
-                await self._look(workspace)
+                # Its directory may be known by another path meanwhile.
+                await self._look(self._workspaces.get(workspace.id) or workspace)
                 if workspace.id not in self._look_again:
                     return
         finally:
             self._being_looked_at.discard(workspace.id)
 
     async def _look(self, workspace: Workspace) -> None:
-        directory = workspace.directory
-        presence = await self._workspaces.look_while_open(workspace, self._identities.get(directory))
+        identity = self._identities.get(workspace.id)
+        presence = await self._workspaces.look_while_open(workspace, identity)
         if presence is Presence.PRESENT:
             presence = await self._look_at_grounds(workspace)
         if self._workspaces.get(workspace.id) is None:
@@ -146,16 +163,17 @@ class Orphans:
         self._workspaces.found(workspace, presence)
         if presence is Presence.GONE and self._was_there(workspace):
             self._orphan(workspace, self._workspaces.sessions_in(workspace.id))
-        if presence is not Presence.UNKNOWN:
-            self._reported.discard(directory)
         if presence is Presence.UNKNOWN:
             self._look_later(workspace)
-        elif presence is Presence.GONE or self._identities.get(directory) is None:
+            return
+        self._reported.discard(workspace.id)
+        is_watched = self._directories.are_watched(workspace.directory, workspace.id)
+        if presence is Presence.GONE or self._identities.get(workspace.id) is None or not is_watched:
             await self._arm(workspace, presence)
 
     async def _look_at_grounds(self, workspace: Workspace) -> Presence:
         """Those that live may have begun in another directory, which went before this one was seen."""
-        seen = self._identities.get(workspace.directory)
+        seen = self._identities.get(workspace.id)
         sessions = self._workspaces.sessions_in(workspace.id)
         presence = Presence.PRESENT
         for ground in {ground for entry in sessions if (ground := _ground_of(entry))}:
@@ -179,33 +197,32 @@ class Orphans:
             self._supervisor.spawn(orphan_dependent(self._runs, entry, workspace.directory))
 
     async def _arm(self, workspace: Workspace, presence: Presence) -> None:
-        directory = workspace.directory
-        self._directories.forget(directory)
+        self._directories.forget(workspace.id)
         try:
-            known = await self._directories.watch(directory)
+            known = await self._directories.watch(workspace.directory, workspace.id)
         except TimeoutError:
             self._workspaces.found(workspace, Presence.UNKNOWN)
             self._look_later(workspace)
             return
-        known = self._identities[directory] = known if presence is Presence.PRESENT else None
+        known = self._identities[workspace.id] = known if presence is Presence.PRESENT else None
         if await self._workspaces.look_while_open(workspace, known) is not presence:
             # It came or went before it was watched.
             self._look_again.add(workspace.id)
         # Who needed it may be gone meanwhile.
-        self._cover(workspace)
+        self._cover(self._workspaces.get(workspace.id) or workspace)
 
     def _look_later(self, workspace: Workspace) -> None:
-        directory = workspace.directory
-        if directory not in self._reported:
-            logger.warning("%s, the directory of workspace %s, is out of reach", directory, workspace.name)
-            self._reported.add(directory)
-        if directory not in self._out_of_reach:
-            self._out_of_reach.add(directory)
-            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._reach_again, directory)
+        if workspace.id not in self._reported:
+            where = workspace.directory
+            logger.warning("%s, the directory of workspace %s, is out of reach", where, workspace.name)
+            self._reported.add(workspace.id)
+        if workspace.id not in self._out_of_reach:
+            self._out_of_reach.add(workspace.id)
+            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._reach_again, workspace.id)
 
-    def _reach_again(self, directory: str) -> None:
-        self._out_of_reach.discard(directory)
-        self._suspect(directory)
+    def _reach_again(self, workspace_id: str) -> None:
+        self._out_of_reach.discard(workspace_id)
+        self._suspect(workspace_id)
 
 
 def depends(entry: Entry) -> bool:

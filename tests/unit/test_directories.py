@@ -31,8 +31,8 @@ class Suspicions:
         self.all: list[str] = []
         self._told = asyncio.Event()
 
-    def __call__(self, directory: str) -> None:
-        self.all.append(directory)
+    def __call__(self, whose: str) -> None:
+        self.all.append(whose)
         self._told.set()
 
     async def next(self) -> str:
@@ -189,22 +189,22 @@ def test_one_that_does_not_answer_holds_up_one_thread(
 
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
         with pytest.raises(TimeoutError):
-            await watched.watch(str(here))
+            await watched.watch(str(here), "here")
         # Whoever asks, and whatever.
         assert await look_in_time(str(here), None) is Presence.UNKNOWN
         assert await look_in_time(str(here), Identity(0, 0, 0)) is Presence.UNKNOWN
         with pytest.raises(TimeoutError):
-            await watched.watch(str(here))
-        assert str(here) not in watched
+            await watched.watch(str(here), "here")
+        assert not watched.are_watched(str(here), "here")
         assert len(slow.askers) == 1
         monkeypatch.setattr(directories, "PATIENCE", 20.0)
         # One that has another question waits for its turn.
         looking = asyncio.create_task(look_in_time(str(here), None))
         slow.answers.set()
         assert await looking is Presence.PRESENT
-        assert await watched.watch(str(here)) == identify(str(here))
+        assert await watched.watch(str(here), "here") == identify(str(here))
         here.rename(tmp_path / "moved")
-        assert await suspicions.next() == str(here)
+        assert await suspicions.next() == "here"
 
     watching(scenario)
 
@@ -228,16 +228,16 @@ def test_a_watch_that_is_shared_and_ends_while_it_is_set_is_set_again(
             return watches
 
         monkeypatch.setattr(watched, "_begin", slowly)
-        await watched.watch(str(one))
-        watching_two = asyncio.create_task(watched.watch(str(two)))
+        await watched.watch(str(one), "one")
+        watching_two = asyncio.create_task(watched.watch(str(two), "two"))
         await asyncio.to_thread(begun.wait)
-        watched.forget(str(one))
+        watched.forget("one")
         goes_on.set()
         await watching_two
         # Whoever works in it keeps it from telling its own end: its parent tells.
         with contextlib.chdir(two):
             two.rmdir()
-            assert await suspicions.next() == str(two)
+            assert await suspicions.next() == "two"
 
     watching(scenario)
 
@@ -246,17 +246,17 @@ def test_its_own_name_in_its_parent_is_what_counts(tmp_path: Path) -> None:
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
         here, sibling = tmp_path / "here", tmp_path / "sibling"
         here.mkdir()
-        await watched.watch(str(here))
-        await watched.watch(str(here))
-        assert str(here) in watched
+        await watched.watch(str(here), "here")
+        await watched.watch(str(here), "here")
+        assert watched.are_watched(str(here), "here")
         (here / "inside").mkdir()
         sibling.mkdir()
         here.rename(tmp_path / "moved")
-        assert await suspicions.next() == str(here)
-        assert set(suspicions.all) == {str(here)}
-        watched.forget(str(here))
-        watched.forget(str(here))
-        assert str(here) not in watched
+        assert await suspicions.next() == "here"
+        assert set(suspicions.all) == {"here"}
+        watched.forget("here")
+        watched.forget("here")
+        assert not watched.are_watched(str(here), "here")
 
     watching(scenario)
 
@@ -267,21 +267,21 @@ def test_those_that_share_a_parent_are_told_apart(tmp_path: Path) -> None:
         for path in (one, two):
             path.mkdir(parents=True)
         for path in (one, two):
-            await watched.watch(str(path))
+            await watched.watch(str(path), path.name)
         one.rmdir()
-        assert await suspicions.next() == str(one)
-        assert str(two) not in suspicions.all
-        watched.forget(str(one))
+        assert await suspicions.next() == "one"
+        assert "two" not in suspicions.all
+        watched.forget("one")
         two.rmdir()
-        assert await suspicions.next() == str(two)
+        assert await suspicions.next() == "two"
         # Both watches are gone with their parent; it can be watched again.
         two.parent.rmdir()
         await suspicions.next()
-        watched.forget(str(two))
+        watched.forget("two")
         two.mkdir(parents=True)
-        await watched.watch(str(two))
+        await watched.watch(str(two), "two")
         two.rmdir()
-        assert await suspicions.next() == str(two)
+        assert await suspicions.next() == "two"
 
     watching(scenario)
 
@@ -290,15 +290,15 @@ def test_lost_events_and_changed_mounts_make_all_suspect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
-        await watched.watch(str(tmp_path))
+        await watched.watch(str(tmp_path), "tmp_path")
         lost = [inotify.Event(-1, inotify.OVERFLOW, "")]
         monkeypatch.setattr(watched._inotify, "read", lambda: lost)
         watched._events()
-        assert suspicions.all == [str(tmp_path)]
+        assert suspicions.all == ["tmp_path"]
         await suspicions.next()
         watched._mounts_changed()
         watched._mounts_changed()
-        assert await suspicions.next() == str(tmp_path)
+        assert await suspicions.next() == "tmp_path"
         assert len(suspicions.all) == 2
         watched._mounts_changed()
 
@@ -311,8 +311,8 @@ def test_what_cannot_be_watched_is_no_failure(tmp_path: Path, monkeypatch: pytes
             raise OSError(28, "no more watches")
 
         monkeypatch.setattr(watched._inotify, "add", refuse)
-        await watched.watch(str(tmp_path))
-        watched.forget(str(tmp_path))
+        await watched.watch(str(tmp_path), "tmp_path")
+        watched.forget("tmp_path")
 
     watching(scenario)
 
@@ -320,15 +320,15 @@ def test_what_cannot_be_watched_is_no_failure(tmp_path: Path, monkeypatch: pytes
 def test_one_that_is_missing_is_waited_for_where_it_would_come(tmp_path: Path) -> None:
     async def scenario(watched: Directories, suspicions: Suspicions) -> None:
         missing = tmp_path / "a/b/c"
-        await watched.watch(str(missing))
+        await watched.watch(str(missing), "missing")
         (tmp_path / "other").mkdir()
         (tmp_path / "a").mkdir()
-        assert await suspicions.next() == str(missing)
+        assert await suspicions.next() == "missing"
         assert len(suspicions.all) == 1
-        watched.forget(str(missing))
-        await watched.watch(str(missing))
+        watched.forget("missing")
+        await watched.watch(str(missing), "missing")
         (tmp_path / "a/b").mkdir()
-        assert await suspicions.next() == str(missing)
+        assert await suspicions.next() == "missing"
 
     watching(scenario)
 

@@ -93,10 +93,10 @@ class LateWatch:
         self.is_due, self.goes_on = asyncio.Event(), asyncio.Event()
         watch = Directories.watch
 
-        async def late(directories: Directories, directory: str) -> Identity | None:
+        async def late(directories: Directories, directory: str, whose: str) -> Identity | None:
             self.is_due.set()
             await self.goes_on.wait()
-            return await watch(directories, directory)
+            return await watch(directories, directory, whose)
 
         monkeypatch.setattr(Directories, "watch", late)
 
@@ -130,7 +130,7 @@ def test_one_that_is_replaced_and_watched_before_it_is_known_to_have_begun(
             await watch.is_due.wait()
             replace(directory)
             watch.goes_on.set()
-            await world.until(lambda: str(directory) in orphans._directories)
+            await world.until(lambda: orphans._directories.are_watched(str(directory), "here11"))
             await world.until(lambda: not orphans._being_looked_at)
             return found
 
@@ -165,7 +165,11 @@ def test_one_that_begins_in_what_came_in_its_place_goes_on(
 
         monkeypatch.setattr(workspaces, "ground", replaced_first)
         entry = await world.create(None, "sleep", "1000", workspace_id="here11")
-        await world.until(lambda: str(directory) in orphans._directories and not orphans._being_looked_at)
+        await world.until(
+            lambda: (
+                orphans._directories.are_watched(str(directory), "here11") and not orphans._being_looked_at
+            )
+        )
         await world.runs.start(entry)
         # Those that waited for it before us have had it.
         async with entry.operation:

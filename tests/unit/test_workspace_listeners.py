@@ -136,7 +136,7 @@ def test_out_of_reach_changes_nothing_and_is_looked_at_again(
         await asyncio.gather(*rig.supervisor._tasks)
         assert rig.workspaces.presence == {"shelf1": Presence.PRESENT}
         monkeypatch.setattr(registry_module, "look_in_time", look)
-        orphans._suspect(rig.workspace.directory)
+        orphans._suspect(rig.workspace.id)
         await rig.told.arrived.wait()
         assert seen[:3] == [(Presence.UNKNOWN, []), (Presence.UNKNOWN, []), (Presence.GONE, [])]
         assert entry.state.state is State.ORPHANED
@@ -203,11 +203,11 @@ def test_a_directory_that_hangs_is_waited_for_by_nobody_and_watched_once_it_answ
                 threads.add(threading.current_thread())
             return stat(path, **options)
 
-        async def hanging(self: Directories, directory: str) -> Identity | None:
+        async def hanging(self: Directories, directory: str, whose: str) -> Identity | None:
             if len(hung) < 2:
                 hung.append(directory)
                 raise TimeoutError
-            return await watch(self, directory)
+            return await watch(self, directory, whose)
 
         monkeypatch.setattr(os, "stat", noticing)
         monkeypatch.setattr(Directories, "watch", hanging)
@@ -221,7 +221,7 @@ def test_a_directory_that_hangs_is_waited_for_by_nobody_and_watched_once_it_answ
             woken.changed.clear()
             await woken.changed.wait()
         await asyncio.gather(*rig.supervisor._tasks)
-        assert str(shelf) in orphans._directories
+        assert orphans._directories.are_watched(str(shelf), "shelf1")
         assert loop_thread not in threads
         shelf.rename(tmp_path / "moved")
         await rig.told.arrived.wait()
@@ -239,16 +239,82 @@ def test_whoever_is_gone_before_its_directory_is_watched_leaves_nothing_watched(
         entry = await rig.begin()
         watch = Directories.watch
 
-        async def late(self: Directories, directory: str) -> Identity | None:
+        async def late(self: Directories, directory: str, whose: str) -> Identity | None:
             await rig.supervisor.forget(entry)
-            return await watch(self, directory)
+            return await watch(self, directory, whose)
 
         monkeypatch.setattr(Directories, "watch", late)
         orphans = Orphans(rig.runs, rig.workspaces)
         orphans.begin()
         await asyncio.gather(*rig.supervisor._tasks)
-        assert str(tmp_path / "shelf") not in orphans._directories
+        assert not orphans._directories.are_watched(str(tmp_path / "shelf"), "shelf1")
         assert "shelf1" not in rig.workspaces.presence
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_who_is_removed_while_its_directory_is_about_to_be_watched_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        shelf = tmp_path / "shelf"
+        shelf.mkdir()
+        entry = await rig.begin()
+        watch, watching, goes_on = Directories.watch, asyncio.Event(), asyncio.Event()
+
+        async def late(self: Directories, directory: str, whose: str) -> Identity | None:
+            known = await watch(self, directory, whose)
+            if whose == "shelf1":
+                watching.set()
+                await goes_on.wait()
+            return known
+
+        monkeypatch.setattr(Directories, "watch", late)
+        orphans = Orphans(rig.runs, rig.workspaces)
+        rig.supervisor.listen(orphans)
+        rig.workspaces.listen(orphans)
+        orphans.begin()
+        await watching.wait()
+        await rig.workspaces.forget(rig.workspace)
+        if is_replaced:
+            shelf.rename(tmp_path / "aside")
+            shelf.mkdir()
+        rig.workspace = replace(rig.workspace, id="shelf2")
+        await rig.workspaces.write(rig.workspace)
+        rig.workspaces.know(rig.workspace)
+        session = Session("two222", "two", ["true"], rig.workspace.directory, 1, workspace_id="shelf2")
+        later = await rig.supervisor.create(session, None)
+        goes_on.set()
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert rig.workspaces.presence == {"shelf2": Presence.PRESENT}
+        assert not orphans._directories.are_watched(str(shelf), "shelf1")
+        assert orphans._identities.keys() == {"shelf2"}
+        orphans._suspect("shelf2")
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert (entry.state.state, later.state.state) == (State.CREATED, State.CREATED)
+        shelf.rename(tmp_path / "moved")
+        await rig.told.arrived.wait()
+        assert (entry.state.state, later.state.state) == (State.CREATED, State.ORPHANED)
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
+def test_nothing_is_watched_for_a_workspace_that_is_no_more(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        shelf = tmp_path / "shelf"
+        shelf.mkdir()
+        await rig.begin()
+        orphans = Orphans(rig.runs, rig.workspaces)
+        rig.workspaces.listen(orphans)
+        orphans.begin()
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert orphans._directories.are_watched(str(shelf), "shelf1")
+        await rig.workspaces.forget(rig.workspace)
+        assert not orphans._directories.are_watched(str(shelf), "shelf1")
+        assert not orphans._identities
         orphans.close()
 
     on(tmp_path, scenario)
