@@ -114,7 +114,7 @@ async def _reconcile(runs: Runs, entry: Entry) -> None:
 async def _look_at_next_run(runs: Runs, entry: Entry) -> None:
     """It waits for a slot, or is left from an earlier amuxd, which took two steps to begin it."""
     await runs.host.tear_down(entry.id, at_once=True)
-    if not runs.places.may_wait(entry):
+    if not entry.waits_for_slot:
         # Who asked for it may have been refused: it must not begin by itself now.
         why = "amuxd was gone before it was begun"
         await runs.supervisor.apply(entry, states.CouldNotStart(why), AMUXD, end=End(not_started=why))

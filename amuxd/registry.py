@@ -14,7 +14,6 @@ from amuxd.errors import Ambiguous, InvalidName, NameTaken, NoSuchSession
 from amuxd.hosts import Home
 from amuxd.records import Certificate, RunState, Session
 from amuxd.states import BADGE, RERUNNABLE, Liveness, Situation, State, possible
-from amuxd.workspaces.slots import WAITING
 
 LONGEST_NAME = 255
 _LETTERS = string.ascii_lowercase
@@ -56,6 +55,8 @@ class Entry:
     configuration_error: str = ""
     # None: nobody has looked.
     workspace_exists: bool | None = None
+    # Its run that has a place in the queue of its workspace, for all that is known; 0: none.
+    queued_run: int = 0
     activity_at: int = 0
     activity_hash: int = 0
     checked_at: int = 0
@@ -183,7 +184,7 @@ class Entry:
 
     @property
     def waits_for_slot(self) -> bool:
-        return self.state.state is State.CREATED and self.state.reason.startswith(WAITING)
+        return self.state.state is State.CREATED and self.queued_run == self.state.run
 
     @property
     def parked(self) -> bool:

@@ -54,9 +54,6 @@ class Places(Protocol):
 
     def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None: ...
 
-    def may_wait(self, entry: Entry) -> bool:
-        """Whether its run has a place in the queue, for all that is known."""
-
     async def ground(self, entry: Entry, command: Process) -> Ground | None:
         """What the process works in; None where it has no workspace, or nobody can tell."""
 

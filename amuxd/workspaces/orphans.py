@@ -29,6 +29,7 @@ from amuxd.supervisor import KERNEL, RETRY_PAUSE
 from amuxd.workspaces.directories import Directories, Identity, Presence, look_in_time
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.slots import WAITING
 
 SWEEP = 60.0
 
@@ -72,8 +73,9 @@ class Orphans:
                 self._suspect(workspace.id)
 
     def _waits_in_vain(self, entry: Entry) -> bool:
-        waits = entry.waits_for_slot
-        return waits and self._workspaces.shown_of(entry) is None
+        """The queue went with the workspace: that it was in it is told by its reason alone."""
+        waited = entry.state.state is State.CREATED and entry.state.reason.startswith(WAITING)
+        return waited and self._workspaces.shown_of(entry) is None
 
     def appeared(self, entry: Entry) -> None:
         if workspace := self._workspaces.of(entry):

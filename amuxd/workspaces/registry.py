@@ -88,6 +88,8 @@ class Workspaces:
                 self._known[found.id] = found
                 if self.ledger.was_seen(found):
                     self.seen.add(found.id)
+        for workspace_id in self._every:
+            self._tell_places(workspace_id)
         return being_made
 
     def listen(self, listener: WorkspaceListener) -> None:
@@ -105,13 +107,6 @@ class Workspaces:
     def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None:
         """Also one that cannot be read: it is still the session's."""
         return self._every.get(entry.session.workspace_id)
-
-    def may_wait(self, entry: Entry) -> bool:
-        """Whether its run has a place in the queue, for all that is known."""
-        workspace = self.shown_of(entry)
-        if isinstance(workspace, UnreadableWorkspace):
-            return True
-        return workspace is not None and slots.is_queued(workspace, entry.id, entry.state.run)
 
     def sessions_in(self, workspace_id: str) -> list[Entry]:
         return [e for e in self.supervisor.registry if e.session.workspace_id == workspace_id]
@@ -222,6 +217,7 @@ class Workspaces:
     def know(self, workspace: Workspace) -> None:
         self._finish(workspace)
         self._known[workspace.id] = workspace
+        self._tell_places(workspace.id)
         self.seen.add(workspace.id)
         logger.info("workspace %s: added, %s", workspace.name, workspace.directory)
         for listener in self._listeners:
@@ -236,12 +232,14 @@ class Workspaces:
         self.seen.discard(workspace.id)
         self._finish(workspace)
         if self._known.pop(workspace.id, None):
+            self._tell_places(workspace.id)
             logger.info("workspace %s: removed", workspace.name)
             for listener in self._listeners:
                 listener.workspace_disappeared(workspace)
 
     def _finish(self, workspace: Workspace | UnreadableWorkspace) -> None:
         if was := self.not_readable.pop(workspace.id, None):
+            self._tell_places(workspace.id)
             for listener in self._listeners:
                 listener.workspace_disappeared(was)
 
@@ -466,7 +464,17 @@ class Workspaces:
     def _take_in(self, workspace: Workspace) -> None:
         if workspace.id in self._known and self._known[workspace.id] != workspace:
             self._known[workspace.id] = workspace
+            self._tell_places(workspace.id)
             self._changed(workspace)
+
+    def _tell_places(self, workspace_id: str) -> None:
+        workspace = self._every.get(workspace_id)
+        places = slots.queued(workspace) if isinstance(workspace, Workspace) else []
+        runs = {place.session_id: place.run for place in places}
+        for entry in self.sessions_in(workspace_id):
+            # Where the queue cannot be read, any of them may be in it.
+            may_wait = isinstance(workspace, UnreadableWorkspace)
+            entry.queued_run = entry.state.run if may_wait else runs.get(entry.id, 0)
 
     def _busy(self, workspace: Workspace, busy: slots.Busy) -> WorkspaceBusy:
         held = f"{workspace.name} has {workspace.slots} slot{'s' if workspace.slots > 1 else ''}"

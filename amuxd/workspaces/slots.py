@@ -86,19 +86,15 @@ def waits(place: Place, facts: Facts) -> bool:
 def tidied(workspace: Workspace, facts: Facts) -> Workspace:
     holders = [place for place in workspace.holders if holds(place, facts)]
     held = {(place.session_id, place.run) for place in holders}
-    queue = [p for p in _queued(workspace) if waits(p, facts) and (p.session_id, p.run) not in held]
+    queue = [p for p in queued(workspace) if waits(p, facts) and (p.session_id, p.run) not in held]
     if holders == workspace.holders and queue == workspace.queue:
         return workspace
     return replace(workspace, holders=holders, queue=queue)
 
 
-def _queued(workspace: Workspace) -> list[Place]:
+def queued(workspace: Workspace) -> list[Place]:
     """Whoever waited, and was not begun by the one who gave it the slot, is the next still."""
     return [*(place for place in workspace.holders if place.waited), *workspace.queue]
-
-
-def is_queued(workspace: Workspace, session_id: str, run: int) -> bool:
-    return any((place.session_id, place.run) == (session_id, run) for place in _queued(workspace))
 
 
 def free(workspace: Workspace) -> int | None:

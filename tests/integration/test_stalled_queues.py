@@ -132,3 +132,25 @@ def test_a_place_that_cannot_be_told_to_its_session_holds_all_the_same(amux: Amu
     holder.stop()
     assert session.wait_state("running") == "running"
     assert behind.state == "created"
+
+
+def test_a_place_that_cannot_be_told_holds_also_while_the_directory_is_away(
+    amux: Amux, here: None, tmp_path: Path
+) -> None:
+    holder = run_in(amux, "sleep", "1000")
+    session, behind = (run_in(amux, "sleep", "1000", queue=True, start=False) for _ in range(2))
+    aside = tmp_path.with_name("aside")
+    waits, outlook = "waiting for a slot in here", f"; begins once {tmp_path} is there"
+    with read_only(amux, amux.state / "sessions" / session.id):
+        session.call("Start")
+        behind.call("Start")
+        assert session.get("Reason") == "created"
+        assert "start" not in session.get("Possible")
+        tmp_path.rename(aside)
+        holder.wait_state("orphaned")
+        until(lambda: behind.get("Reason") == f"{waits} (2nd){outlook}")
+        assert (session.state, session.get("Unwritten")) == ("created", "")
+    until(lambda: session.get("Reason") == f"{waits} (1st){outlook}")
+    aside.rename(tmp_path)
+    assert session.wait_state("running") == "running"
+    assert behind.state == "created"

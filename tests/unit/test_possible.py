@@ -13,9 +13,10 @@ from amuxd import reconcile
 from amuxd.agents import Agent
 from amuxd.errors import AmuxError
 from amuxd.possible import possible
+from amuxd.records import Workspace
 from amuxd.registry import Entry
 from amuxd.states import End, Liveness, State
-from amuxd.workspaces.slots import WAITING
+from amuxd.store import StoreError
 
 AGENT = Agent("agent", ("sleep", "1000"), resume=("sleep", "2000"))
 ASKS_WHICH = Agent("asks", ("sleep", "1000"), resume=("sleep", "{conversation}"))
@@ -153,14 +154,28 @@ def test_what_is_offered_is_done(tmp_path: Path, bring: Bring, verb: str) -> Non
     asyncio.run(in_world(tmp_path, story))
 
 
-def test_what_waits_for_a_slot_begins_by_itself(tmp_path: Path) -> None:
+def test_what_waits_for_a_slot_begins_by_itself_whatever_it_could_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cannot_write(*_: object) -> NoReturn:
+        raise StoreError("read-only")
+
     async def story(world: World) -> None:
-        entry = await created(world)
+        workspace = Workspace("shelf1", "shelf", "/", 1, slots=1)
+        await world.workspaces.write(workspace)
+        world.workspaces.know(workspace)
+        holder, entry = [await world.create(AGENT, workspace_id="shelf1", queue=True) for _ in range(2)]
+        await world.runs.start(holder)
         assert "start" in possible(entry)
-        await world.supervisor.explain(entry, State.CREATED, f"{WAITING} one (1st)")
-        assert "start" not in possible(entry)
+        monkeypatch.setattr(world.supervisor, "explain", cannot_write)
         # It is granted all the same: who asks is told what it waits for.
         await world.runs.start(entry)
+        assert (entry.state.state, entry.state.reason) == (State.CREATED, "created")
+        assert "start" not in possible(entry)
+        assert "start" not in possible(holder)
+        await world.runs.stop(holder, 1)
+        await world.workspaces.forget(workspace)
+        assert "start" in possible(entry)
 
     asyncio.run(in_world(tmp_path, story))
 

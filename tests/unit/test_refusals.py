@@ -15,7 +15,6 @@ from amuxd.possible import not_resumable, possible, refusal
 from amuxd.records import Process, RunState, Session
 from amuxd.registry import Entry
 from amuxd.states import State
-from amuxd.workspaces.slots import WAITING
 
 TALKS = Agent("agent", ("agent",), resume=("agent", "--resume", CONVERSATION))
 BEGINS_ANEW = Agent("agent", ("agent",))
@@ -39,7 +38,7 @@ entries: st.SearchStrategy[Entry] = st.builds(
     of_agent=st.booleans(),
     parked=st.booleans(),
     conversation_id=st.sampled_from(["", "talk"]),
-    reason=st.sampled_from(["", f"{WAITING} one (1st)"]),
+    queued_run=st.sampled_from([0, 5]),
     home=st.sampled_from([None, HOME]),
     shell_open=st.booleans(),
     looked_in_vain=st.booleans(),
@@ -88,7 +87,7 @@ def gone(state: State, **known: Any) -> Entry:
     ("found", "offered"),
     [
         (entry(State.CREATED), "start archive rm"),
-        (entry(State.CREATED, reason=f"{WAITING} one (1st)"), "archive rm"),
+        (entry(State.CREATED, queued_run=5), "archive rm"),
         # It fails, and that is told then; with the profile it may be back before that.
         (gone(State.CREATED), "start archive rm"),
         (gone(State.CREATED, configuration_error="a typo"), "archive rm"),
