@@ -11,7 +11,7 @@ from amuxd.records import Workspace
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
-from amuxd.supervisor import RETRY_PAUSE
+from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE
 from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.ledger import UnreadableWorkspace
 from amuxd.workspaces.registry import Workspaces
@@ -94,6 +94,7 @@ class Queue:
 
     async def advance(self, workspace_id: str) -> None:
         """Takes back what is free, and starts those who are next, in their order."""
+        pause, said = RETRY_PAUSE, ""
         # One waits for all: a removal that cannot be put back may keep it closed for days.
         while workspace_id not in self._waiting:
             await self._wait(workspace_id, self._workspaces.until_open(workspace_id))
@@ -102,8 +103,11 @@ class Queue:
             except StoreError as error:
                 if self._workspaces.get(workspace_id) is None:
                     return
-                logger.error("the queue of workspace %s stands still: %s", workspace_id, error)
-                await self._wait(workspace_id, asyncio.sleep(RETRY_PAUSE))
+                if str(error) != said:
+                    logger.error("the queue of workspace %s stands still: %s", workspace_id, error)
+                said = str(error)
+                await self._wait(workspace_id, asyncio.sleep(pause))
+                pause = min(2 * pause, LONGEST_PAUSE)
                 continue
             presence = self._workspaces.presence.get(workspace_id)
             if presence is Presence.PRESENT:

@@ -21,7 +21,6 @@ from amuxd.supervisor import Supervisor
 from amuxd.watch import Watch
 from amuxd.workspaces import making
 from amuxd.workspaces import orphans as orphans_module
-from amuxd.workspaces import queue as queue_module
 from amuxd.workspaces import registry as registry_module
 from amuxd.workspaces.directories import Directories, Identity, Presence, look_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace
@@ -354,23 +353,30 @@ def test_an_orphan_that_cannot_be_ended_is_certified_all_the_same(tmp_path: Path
 
 
 def test_a_slot_that_the_disk_did_not_take_back_is_given_back_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        failures = [StoreError("full"), StoreError("full")]
-        tidy = rig.ledger.tidy
+        failures = [StoreError(why) for why in (*["read-only"] * 2, *["full"] * 5)]
+        tidy, pauses = rig.ledger.tidy, list[float]()
 
         def refuse(workspace_id: str) -> Workspace:
             if failures:
                 raise failures.pop()
             return tidy(workspace_id)
 
+        async def pass_time(pause: float) -> None:
+            pauses.append(pause)
+
         monkeypatch.setattr(rig.ledger, "tidy", refuse)
-        monkeypatch.setattr(queue_module, "RETRY_PAUSE", 0)
+        monkeypatch.setattr(asyncio, "sleep", pass_time)
         await rig.begin()
         queue = Queue(rig.runs, rig.workspaces)
         await queue.advance("shelf1")
         assert not failures
+        # Each is said once, and it is tried ever less often.
+        said = "the queue of workspace shelf1 stands still: "
+        assert caplog.messages == [f"{said}full", f"{said}read-only"]
+        assert pauses == [5, 10, 20, 40, 60, 60, 60]
         failures = [StoreError("removed meanwhile")]
         await rig.workspaces.forget(rig.workspace)
         await queue.advance("shelf1")
