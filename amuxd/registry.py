@@ -57,6 +57,8 @@ class Entry:
     workspace_exists: bool | None = None
     # Its run that has a place in the queue of its workspace, for all that is known; 0: none.
     queued_run: int = 0
+    # What kept it from beginning when that was its turn.
+    obstacle: str = ""
     activity_at: int = 0
     activity_hash: int = 0
     checked_at: int = 0

@@ -67,6 +67,7 @@ class Queue:
         self._advance(entry)
 
     def moved(self, entry: Entry, transition: Transition) -> None:
+        entry.obstacle = ""
         if transition.target in ENDED | {State.ARCHIVED}:
             self._advance(entry)
 
@@ -139,5 +140,19 @@ class Queue:
         except AmuxError as error:
             # Started by hand meanwhile, put away, or not possible: the session itself says which.
             logger.info("%s was not started from the queue: %s", entry.session.name, error)
+            if entry.waits_for_slot:
+                entry.obstacle = _obstacle(entry, error)
+                await self._tell_obstacle(entry.session.workspace_id)
         finally:
             self._starting.discard(entry.id)
+
+    async def _tell_obstacle(self, workspace_id: str) -> None:
+        # The slot that it was given in vain is its no more, and its place is again.
+        with contextlib.suppress(StoreError):
+            await self._workspaces.tidy(workspace_id)
+        await self._workspaces.tell_positions(workspace_id)
+
+
+def _obstacle(entry: Entry, error: AmuxError) -> str:
+    has_no_profile = entry.session.agent and entry.agent is None
+    return entry.why_no_agent if has_no_profile else str(error)

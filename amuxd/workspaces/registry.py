@@ -19,10 +19,11 @@ from amuxd.errors import (
     WorkspaceBusy,
 )
 from amuxd.files import StoreError
+from amuxd.lengths import shortened
 from amuxd.records import Ground, NotReadable, Place, Process, RunState, Session, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
-from amuxd.supervisor import RETRY_PAUSE, Supervisor
+from amuxd.supervisor import LONGEST_REASON, RETRY_PAUSE, Supervisor
 from amuxd.workspaces import slots
 from amuxd.workspaces.directories import Identity, Presence, ask, identify, look_in_time, real_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
@@ -442,19 +443,23 @@ class Workspaces:
         async with self._telling.setdefault(workspace_id, asyncio.Lock()):
             if (workspace := self._known.get(workspace_id)) is None:
                 return
-            is_there = self.presence.get(workspace_id, Presence.PRESENT) is Presence.PRESENT
-            outlook = "" if is_there else f"; begins once {workspace.directory} is there"
             refused = False
             for number, entry in enumerate(self.waiting_in(workspace_id), 1):
-                reason = f"{slots.WAITING} {workspace.name} ({ordinal(number)}){outlook}"
+                place = f"{slots.WAITING} {workspace.name} ({ordinal(number)})"
+                reason = f"{place}{self._outlook(workspace, entry)}"
                 try:
-                    await self.supervisor.explain(entry, State.CREATED, reason)
+                    await self.supervisor.explain(entry, State.CREATED, shortened(reason, LONGEST_REASON))
                 except StoreError as error:
                     refused = True
                     logger.error("of %s it cannot be told what it waits for: %s", entry.session.name, error)
         if refused and workspace_id not in self._to_be_told:
             self._to_be_told.add(workspace_id)
             self.supervisor.spawn(self._tell_later(workspace_id))
+
+    def _outlook(self, workspace: Workspace, entry: Entry) -> str:
+        if self.presence.get(workspace.id, Presence.PRESENT) is not Presence.PRESENT:
+            return f"; begins once {workspace.directory} is there"
+        return f"; cannot begin: {entry.obstacle}" if entry.obstacle else ""
 
     async def _tell_later(self, workspace_id: str) -> None:
         await asyncio.sleep(RETRY_PAUSE)

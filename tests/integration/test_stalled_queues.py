@@ -65,10 +65,17 @@ def test_an_agent_starts_once_its_profile_can_be_read(amux: Amux) -> None:
     holder.stop()
     refused = "mine was not started from the queue"
     until(lambda: any(refused in line["MESSAGE"] for line in amux.journal()))
+    first, second = (f"waiting for a slot in here ({place})" for place in ("1st", "2nd"))
+    obstacle = "cannot begin: agent 'mine' is not known while the configuration is wrong: "
+    until(lambda: agent.get("Reason").startswith(f"{first}; {obstacle}"))
+    assert behind.get("Reason") == second
+    assert "created (waiting for a slot)" in amux.cli("ls").stdout
+    assert obstacle in amux.cli("show", agent.id).stdout
     amux.config.write_text(AGENT)
     amux.manager.call("Reload")
     assert agent.wait_state("running") == "running"
     assert behind.state == "created"
+    until(lambda: behind.get("Reason") == first)
     agent.stop()
     assert behind.wait_state("completed") == "completed"
 
