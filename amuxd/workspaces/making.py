@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -69,7 +70,11 @@ class Maker:
         environment = without_own(asked.environment)
         wish = Wish(asked.repository, asked.branch, asked.base, settings.copy, environment, asked.umask)
         repository = await self._repositories.work(planning.repository_around, asked.repository)
+        places = planning.looked_at(bare, settings.directory, repository)
+        await _refuse_hung(places)
         async with self._repositories.turn_of_caller(repository):
+            # That may have come while others had their turn.
+            await _refuse_hung(places)
             planned = await self._repositories.work(
                 planning.planned, bare, wish, settings.directory, repository
             )
@@ -216,15 +221,28 @@ async def _answers(workspace: Workspace) -> bool:
     return Presence.UNKNOWN not in await asyncio.gather(*looks)
 
 
+async def _refuse_hung(places: Iterable[Path]) -> None:
+    """Asked before the threads that work on repositories would wait for it."""
+    for place in places:
+        try:
+            await directories.ask(str(place), os.path.exists)
+        except TimeoutError as error:
+            raise _out_of_reach(place, error) from error
+
+
 async def _given(path: str) -> str:
     if not path.startswith("/"):
         raise InvalidArgument(f"the directory must be absolute, and {path!r} is not")
     try:
         real = await directories.ask(path, _real)
     except OSError as error:
-        raise InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}") from error
+        raise _out_of_reach(path, error) from error
     planning.require_text("directory", real)
     return real
+
+
+def _out_of_reach(path: Path | str, error: OSError) -> InvalidArgument:
+    return InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}")
 
 
 def _real(path: str) -> str:

@@ -65,7 +65,7 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
         short = wish.branch.removeprefix(_HEADS)
         raise InvalidArgument(f"{wish.branch} is a ref: --branch {short} is its branch")
     common = common or repository_around(wish.repository)
-    repository = common.parent if common.name == ".git" else common
+    repository = _repository_of(common)
     branch = wish.branch or _branch_for(workspace)
     with ThreadPoolExecutor(3, "plan") as asking:
         checked = asking.submit(_check_branch, wish.repository, branch)
@@ -85,7 +85,7 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
     # Where a branch of that name is on a remote, it is that one that is wanted.
     base = wish.base or (remotes[0] if len(remotes) == 1 and not exists else "HEAD")
     # As git lists it, whatever link leads there.
-    below = Path(os.path.realpath(parent / repository.name.removesuffix(".git")))
+    below = Path(os.path.realpath(_below(parent, repository)))
     plan = replace(
         workspace,
         directory=str(_place(below, workspace, listed)),
@@ -109,14 +109,32 @@ def require_text(what: str, name: str, way_out: str = "") -> None:
         raise InvalidArgument(f"its {what} {shown} is not UTF-8, and D-Bus can tell of no other{way_out}")
 
 
+def _repository_of(common: Path) -> Path:
+    return common.parent if common.name == ".git" else common
+
+
+def _below(parent: Path, repository: Path) -> Path:
+    return parent / repository.name.removesuffix(".git")
+
+
+def looked_at(workspace: Workspace, parent: Path, common: Path) -> list[Path]:
+    """Where planned() looks, and waits where nothing answers: each lies in the one before."""
+    below = _below(parent, _repository_of(common))
+    return [parent, below, _wanted_place(below, workspace)]
+
+
 def _place(parent: Path, workspace: Workspace, registered: Container[str]) -> Path:
-    name = _short(re.sub(r"[/\0]", "-", workspace.name))
-    # Neither hidden nor one of the two names that every directory has, nor what git makes no worktree of.
-    name = name.lstrip(".-")
-    place = parent / (workspace.id if name in ("", "@") else name)
+    place = _wanted_place(parent, workspace)
     # Where nobody can tell whether it is there, nothing can be made there.
     taken = os.path.lexists(place) or str(place) in registered
     return Path(place_of_its_own(place, workspace)) if taken else place
+
+
+def _wanted_place(parent: Path, workspace: Workspace) -> Path:
+    name = _short(re.sub(r"[/\0]", "-", workspace.name))
+    # Neither hidden nor one of the two names that every directory has, nor what git makes no worktree of.
+    name = name.lstrip(".-")
+    return parent / (workspace.id if name in ("", "@") else name)
 
 
 def place_of_its_own(place: Path | str, workspace: Workspace) -> str:

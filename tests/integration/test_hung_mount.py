@@ -13,6 +13,7 @@ from harness import hung_mount
 from harness.daemon import Amux
 from harness.repositories import repository
 from harness.waiting import until
+from workspace_fixtures import configure
 
 pytestmark = pytest.mark.skipif(not Path(hung_mount.DEVICE).exists(), reason="there is no /dev/fuse")
 
@@ -160,6 +161,41 @@ def test_a_repository_that_hangs_keeps_no_session_waiting(
     for process in adding:
         process.communicate(timeout=60)
         assert process.returncode in (0, 2)
+
+
+def is_out_of_reach(place: Path, told: str) -> bool:
+    """In the last line; who had to wait for long is told so before."""
+    return told.endswith(f"amux: {place} is out of reach: it does not answer\n")
+
+
+def test_where_worktrees_are_to_be_made_and_nothing_answers_none_is_and_nobody_waits(
+    amux: Amux, directory: Path, tmp_path: Path
+) -> None:
+    places = tmp_path / "places"
+    places.mkdir()
+    configure(amux, f'[workspaces]\ndirectory = "{places}"\n')
+    with hung(amux, places):
+        # More than amuxd has threads for repositories, each of which would take one.
+        repositories = [repository(tmp_path / f"r{number}/code") for number in range(18)]
+        adding = [
+            amux.popen("ws", "add", f"n{number}", cwd=repo, stderr=subprocess.PIPE)
+            for number, repo in enumerate(repositories)
+        ]
+        for process in adding:
+            _, said_of_it = process.communicate(timeout=AT_MOST)
+            assert is_out_of_reach(places, said_of_it)
+            assert process.returncode == 2
+        assert amux.cli("ws", "rm", "near", timeout=AT_MOST).stdout == "removed near\n"
+        amux.stop()
+        ended = amux.machine.systemctl("show", "--property=Result", "--value", "amuxd.service")
+        assert ended.strip() == "success"
+
+
+def test_a_place_that_hangs_is_not_made_anew(amux: Amux, directory: Path, tmp_path: Path) -> None:
+    again = ("ws", "add", "far", "--branch", "far", "--repo", str(tmp_path / "code"))
+    with hung(amux, directory):
+        amux.cli("ws", "rm", "--force", "far", timeout=AT_MOST)
+        assert is_out_of_reach(directory, refused(amux, *again))
 
 
 def test_by_force_it_is_forgotten_and_stays(amux: Amux, directory: Path) -> None:

@@ -1,10 +1,12 @@
 """Workspaces that are added at the same time, on real git and real files."""
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.repositories import git, repository
@@ -98,6 +100,32 @@ def test_a_directory_that_hangs_is_refused_and_keeps_no_other_waiting(
     answers.set()
     assert {str(error) for error in refused} == {"/hung is out of reach: it does not answer"}
     assert isinstance(made, Workspace)
+
+
+def test_a_place_that_hangs_since_others_had_their_turn_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, is_hung = threading.Event(), threading.Event()
+    real = os.stat
+
+    def hang(path: str, *arguments: Any, **named: Any) -> os.stat_result:
+        if is_hung.is_set() and os.fspath(path) == str(tmp_path / "trees"):
+            answers.wait(20)
+        return real(path, *arguments, **named)
+
+    class Busy(Repositories):
+        @contextlib.asynccontextmanager
+        async def turn_of_caller(self, repository: Path) -> AsyncIterator[None]:
+            async with super().turn_of_caller(repository):
+                is_hung.set()
+                yield
+
+    monkeypatch.setattr(os, "stat", hang)
+    monkeypatch.setattr(directories, "PATIENCE", 2.0)
+    monkeypatch.setattr("test_making.Repositories", Busy)
+    (refused,) = added_at_once(tmp_path, Asked("fix", repository=str(repository(tmp_path / "code"))))
+    answers.set()
+    assert str(refused) == f"{tmp_path}/trees is out of reach: it does not answer"
 
 
 def test_a_directory_that_may_not_be_looked_into_is_refused(
