@@ -46,7 +46,10 @@ def ws(context: click.Context) -> None:
     "--branch", metavar="BRANCH", type=not_empty, help="A new branch or an existing one; NAME otherwise."
 )
 @click.option(
-    "--base", metavar="COMMIT", type=not_empty, help="What a new branch begins from; where you are otherwise."
+    "--base",
+    metavar="COMMIT",
+    type=not_empty,
+    help="What a new branch begins from; otherwise the branch of that name on a remote, or where you are.",
 )
 @click.option("--path", metavar="DIR", type=_DIRECTORY, help="Take this directory as it is: no worktree.")
 @click.option(

@@ -1,5 +1,6 @@
 """What worktree is to be made: its place, its branch and what that begins from, or why it cannot be."""
 
+import contextlib
 import os
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -17,6 +18,7 @@ from amuxd.workspaces.standing import worktrees
 
 _LONGEST = 180
 _HEADS = "refs/heads/"
+_REMOTES = "refs/remotes/"
 # Of git check-ref-format: git does not allow the name.
 _NOT_ALLOWED = 1
 # git's names for a commit, which it takes for that where a branch is so called.
@@ -83,7 +85,7 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
     if exists and wish.base:
         raise InvalidArgument(f"there is a branch {branch} already, and it has its own base")
     # Where a branch of that name is on a remote, it is that one that is wanted.
-    base = wish.base or (remotes[0] if len(remotes) == 1 and not exists else "HEAD")
+    base = wish.base or ("HEAD" if exists or not remotes else _one_of(remotes, str(repository), branch, wish))
     # As git lists it, whatever link leads there.
     below = Path(os.path.realpath(_below(parent, repository)))
     plan = replace(
@@ -168,9 +170,25 @@ def _short(name: str) -> str:
 
 def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
     """Whether there is a branch of that name, and which remotes have one."""
-    local, remote = f"refs/heads/{branch}", f"refs/remotes/*/{branch}"
+    local, remote = f"{_HEADS}{branch}", f"{_REMOTES}*/{branch}"
     found = lines_of(git(repository, "for-each-ref", "--format=%(refname)", local, remote))
-    return local in found, [ref for ref in found if ref.startswith("refs/remotes/")]
+    return local in found, [ref for ref in found if ref.startswith(_REMOTES)]
+
+
+def _one_of(remotes: Sequence[str], repository: str, branch: str, wish: Wish) -> str:
+    """As git itself chooses where more than one has it."""
+    if len(remotes) == 1:
+        return remotes[0]
+    with contextlib.suppress(GitFailed):
+        told = git(repository, "config", "checkout.defaultRemote", environment=wish.environment)
+        preferred = told.removesuffix("\n")
+        if (ref := f"{_REMOTES}{preferred}/{branch}") in remotes:
+            return ref
+    names = [ref.removeprefix(_REMOTES) for ref in remotes]
+    raise InvalidArgument(
+        f"{', '.join(names[:-1])} and {names[-1]} are there: --base {names[0]} takes that one, "
+        "--base HEAD begins where you are"
+    )
 
 
 def _lasting(repository: str, base: str) -> str:

@@ -202,6 +202,43 @@ def test_a_branch_of_the_remote_is_followed(repo: Path) -> None:
     assert (found.upstream, found.ahead, found.behind) == ("origin/theirs", 1, 0)
 
 
+def with_two_remotes(repo: Path) -> Path:
+    """Each of which has a fix of its own."""
+    forked = repository(repo.parent / "forked")
+    clone = repo.parent / "clone"
+    git(repo.parent, "clone", "-q", "-o", "own", str(repo), str(clone))
+    git(clone, "remote", "add", "fork", str(forked))
+    for remote in (repo, forked):
+        git(remote, "checkout", "-q", "-b", "fix")
+        commit(remote, "fixed", remote.name)
+    git(clone, "fetch", "-q", "--all")
+    return clone
+
+
+def test_of_the_branches_of_two_remotes_none_is_guessed(repo: Path) -> None:
+    clone = with_two_remotes(repo)
+    with pytest.raises(InvalidArgument) as told:
+        add(clone)
+    way_out = "--base fork/fix takes that one, --base HEAD begins where you are"
+    assert str(told.value) == f"fork/fix and own/fix are there: {way_out}"
+    assert branches(clone) == {"main"}
+    git(clone, "config", "checkout.defaultRemote", "elsewhere")
+    with pytest.raises(InvalidArgument, match="fork/fix and own/fix are there"):
+        add(clone)
+    made = add(clone, base="own/fix")
+    assert git(made.directory, "rev-parse", "--abbrev-ref", "@{u}") == "own/fix"
+    begun = add(clone, "other", "other1", base="HEAD")
+    assert begun.base == "refs/heads/main"
+
+
+@pytest.mark.parametrize("remote", ["own", "fork"])
+def test_of_the_branches_of_two_remotes_that_of_gits_default_is_taken(repo: Path, remote: str) -> None:
+    clone = with_two_remotes(repo)
+    git(clone, "config", "checkout.defaultRemote", remote)
+    made = add(clone, branch="fix")
+    assert git(made.directory, "rev-parse", "--abbrev-ref", "@{u}") == f"{remote}/fix"
+
+
 @pytest.mark.parametrize(
     ("wish", "why"),
     [
