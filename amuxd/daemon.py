@@ -164,6 +164,7 @@ class Daemon:
             host.configure(fresh.log_cap)
             runs.configure(fresh)
             notifier.wanted, windows.configured = fresh.notify, fresh.terminal
+            supervisor.spawn(maker.find_linked())
             logger.info("the configuration was read again")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_by_signal, reload)
@@ -174,6 +175,7 @@ class Daemon:
         recovering = [supervisor.spawn(maker.recover(unfinished)) for unfinished in await workspaces.load()]
         recovering.append(supervisor.spawn(remover.recover()))
         recovering.append(supervisor.spawn(maker.resolve_paths()))
+        recovering.append(supervisor.spawn(maker.find_linked()))
         # A repository that hangs keeps nobody waiting for longer.
         await asyncio.wait(recovering, timeout=RECOVERY)
         # Before anything is found: what ended while nobody watched is news as well.

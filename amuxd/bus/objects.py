@@ -245,6 +245,7 @@ class ManagerObject:
 
     async def reload(self) -> None:
         self._reload()
+        await self._shelf.find_linked()
 
 
 class SessionObject:

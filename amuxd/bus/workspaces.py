@@ -7,7 +7,7 @@ from amuxd.bus.interface import load
 from amuxd.bus.options import environment_from, nothing_left, properties_from, take, umask_from
 from amuxd.bus.server import PropertyMap, Server
 from amuxd.bus.values import variant
-from amuxd.errors import InvalidArgument, InvalidTransition, SetupNotAllowed
+from amuxd.errors import InvalidArgument, InvalidTransition, NoSuchWorkspace, SetupNotAllowed
 from amuxd.records import Workspace
 from amuxd.registry import Entry
 from amuxd.workspaces.directories import Presence
@@ -89,7 +89,13 @@ class Shelf:
             raise InvalidArgument(f"the repository must be absolute, and {asked.repository!r} is not")
         if any("\0" in word for word in (asked.path, asked.repository, asked.branch, asked.base)):
             raise InvalidArgument("neither names nor paths can hold NUL")
-        return path_of(await self._maker.add(asked))
+        made = await self._maker.add(asked)
+        if made.repository:
+            await self.find_linked()
+        return path_of(made)
+
+    async def find_linked(self) -> None:
+        await self._maker.find_linked()
 
     async def list(self, filter: dict[str, Any]) -> list[tuple[str, object]]:
         wanted = dict(filter)
@@ -171,6 +177,9 @@ class WorkspaceObject:
         environment, umask = environment_from(take(options, "env", dict, {})), umask_from(options)
         nothing_left(options, "option")
         workspace = self._workspace
+        await self._maker.find_linked()
+        if self._workspaces.get(workspace.id) is None:
+            raise NoSuchWorkspace(f"the workspace {workspace.name} was removed already")
         command = self._maker.setup_of(workspace)
         if not command:
             raise InvalidArgument(f"there is no set-up command for {workspace.repository or workspace.name}")

@@ -46,6 +46,8 @@ class Maker:
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
         self._repositories = repositories
+        # The repositories that the configuration has links to, and how it names them.
+        self._linked: dict[str, str] = {}
 
     async def add(self, asked: Asked) -> Workspace:
         with self._workspaces.promised(asked.name):
@@ -167,8 +169,22 @@ class Maker:
             except (InvalidArgument, StoreError) as error:
                 logger.error("workspace %s keeps the path of a link: %s", workspace.name, error)
 
+    async def find_linked(self) -> None:
+        """Where the links lead by now that the configuration names repositories by."""
+        settings = self._runs.settings.workspaces
+        named = [name for name in settings.setup if name]
+        real = await asyncio.gather(*map(directories.real_in_time, named))
+        # Whoever has configured others meanwhile finds those.
+        if self._runs.settings.workspaces is settings:
+            self._linked = {place: name for place, name in zip(real, named, strict=True) if place != name}
+
     def setup_of(self, workspace: Workspace) -> str:
-        return self._runs.settings.workspaces.setup_for(workspace.repository) if workspace.repository else ""
+        settings, repository = self._runs.settings.workspaces, workspace.repository
+        if not repository:
+            return ""
+        return settings.setup_for(
+            repository if repository in settings.setup else self._linked.get(repository, repository)
+        )
 
     def is_allowed(self, workspace: Workspace, command: str) -> bool:
         return self._workspaces.ledger.is_allowed(workspace.repository, command)

@@ -13,7 +13,7 @@ from harness import hung_mount
 from harness.daemon import Amux
 from harness.repositories import repository
 from harness.waiting import until
-from workspace_fixtures import configure
+from workspace_fixtures import configure, workspace_directory
 
 pytestmark = pytest.mark.skipif(not Path(hung_mount.DEVICE).exists(), reason="there is no /dev/fuse")
 
@@ -189,6 +189,21 @@ def test_where_worktrees_are_to_be_made_and_nothing_answers_none_is_and_nobody_w
         amux.stop()
         ended = amux.machine.systemctl("show", "--property=Result", "--value", "amuxd.service")
         assert ended.strip() == "success"
+
+
+def test_a_set_up_for_what_hangs_keeps_no_other_waiting(amux: Amux, directory: Path, tmp_path: Path) -> None:
+    away, here, link = tmp_path / "away", tmp_path / "code", tmp_path / "link"
+    away.mkdir()
+    link.symlink_to(here)
+    set_ups = f'"{away}" = "touch away", "{link}" = "touch here"'
+    with hung(amux, away):
+        began = time.monotonic()
+        configure(amux, f"[workspaces]\nsetup = {{ {set_ups} }}\n")
+        added = amux.cli("ws", "add", "--allow-setup", "new", cwd=here, timeout=AT_MOST).stdout
+        assert "setting up new: touch here" in added
+        amux.restart()
+        assert time.monotonic() - began < AT_MOST
+        assert (workspace_directory(amux, "new") / "here").exists()
 
 
 def test_a_place_that_hangs_is_not_made_anew(amux: Amux, directory: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import workspace_fixtures
 from harness.bus import CallFailed
 from harness.client import BUS_NAME
 from harness.daemon import Amux
@@ -13,9 +14,7 @@ WORKSPACE = "org.amux.Amux1.Workspace"
 
 
 def configure(amux: Amux, command: str) -> None:
-    amux.config.parent.mkdir(parents=True, exist_ok=True)
-    amux.config.write_text(f'[workspaces]\nsetup = "{command}"\n')
-    amux.manager.call("Reload")
+    workspace_fixtures.configure(amux, f'[workspaces]\nsetup = "{command}"\n')
 
 
 @pytest.fixture
@@ -61,3 +60,43 @@ def test_nothing_is_allowed_unseen(amux: Amux, repo: Path) -> None:
     assert allowed(amux) == ["touch asked"]
     # Who allowed it before is shown nothing any more.
     workspace.call("Setup", "a{sv}", {})
+
+
+def test_a_repository_is_found_by_a_link_to_it(amux: Amux, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    for name in ("one", "two"):
+        amux.cli("ws", "add", "--no-setup", name, cwd=repository(tmp_path / name))
+    one, two = (
+        amux.bus.proxy(BUS_NAME, amux.manager.call("GetWorkspace", "s", name), WORKSPACE)
+        for name in ("one", "two")
+    )
+
+    def commands() -> list[object]:
+        return [workspace.get("SetupCommand") for workspace in (one, two)]
+
+    link.symlink_to("one")
+    workspace_fixtures.configure(amux, f'[workspaces]\nsetup = {{ "{link}" = "touch asked" }}\n')
+    assert commands() == ["touch asked", ""]
+    amux.restart()
+    assert commands() == ["touch asked", ""]
+    # Where it leads by now is what counts.
+    link.unlink()
+    link.symlink_to("two")
+    with pytest.raises(CallFailed, match="there is no set-up command for"):
+        one.call("Setup", "a{sv}", {})
+    assert commands() == ["", "touch asked"]
+    link.unlink()
+    link.symlink_to("one")
+    amux.cli("ws", "add", "--allow-setup", "three", cwd=tmp_path / "one")
+    assert (workspace_fixtures.workspace_directory(amux, "three") / "asked").exists()
+
+
+def test_a_repository_is_its_own_before_it_is_what_a_link_leads_to(amux: Amux, repo: Path) -> None:
+    link = repo.parent / "link"
+    link.symlink_to(repo)
+    own, by_link = f'"{repo}" = "touch own"', f'"{link}" = "touch linked"'
+    for both in (f"{own}, {by_link}", f"{by_link}, {own}"):
+        workspace_fixtures.configure(amux, f"[workspaces]\nsetup = {{ {both} }}\n")
+        amux.cli("ws", "add", "--allow-setup", "one", cwd=repo)
+        assert (workspace_fixtures.workspace_directory(amux, "one") / "own").exists()
+        amux.cli("ws", "rm", "--force", "one")
