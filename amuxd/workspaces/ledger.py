@@ -183,9 +183,10 @@ class Ledger:
             allowed = self._read_allowed()
             commands = allowed.commands.get(repository, [])
             if command not in commands:
-                new = {**allowed.commands, repository: [*commands, command]}
-                files.replace(self._allowed, to_text(replace(allowed, commands=new)))
-                self._allowed_commands = new
+                allowed = replace(allowed, commands={**allowed.commands, repository: [*commands, command]})
+                files.replace(self._allowed, to_text(allowed))
+            # Also what could not be read before.
+            self._allowed_commands = allowed.commands
 
     def _read_allowed(self) -> Allowed:
         return files.read(Allowed, self._allowed) if self._allowed.exists() else Allowed()

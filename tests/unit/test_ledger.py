@@ -191,6 +191,26 @@ def test_what_was_allowed_once_is_remembered_for_that_repository(
     assert not again.is_allowed("/other", "npm ci")
 
 
+def test_what_was_allowed_counts_although_it_could_not_be_read_at_first(
+    ledger: Ledger, store: Store, tmp_path: Path
+) -> None:
+    for repository, command in (("/code", "npm ci"), ("/other", "make")):
+        ledger.allow(repository, command)
+    file = tmp_path / "allowed.json"
+    text = file.read_text()
+    file.write_text("{")
+    begun = Ledger(tmp_path, store, "boot")
+    begun.load_all()
+    with pytest.raises(StoreError, match="be allowed"):
+        begun.allow("/code", "npm ci")
+    assert not begun.is_allowed("/code", "npm ci")
+    file.write_text(text)
+    begun.allow("/code", "npm ci")
+    assert begun.is_allowed("/code", "npm ci")
+    assert begun.is_allowed("/other", "make")
+    assert file.read_text() == text
+
+
 def test_what_was_removed_is_gone(ledger: Ledger) -> None:
     ledger.remove("abc123")
     ledger.remove("abc123")
