@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from amuxd.errors import AmuxError, Internal, InvalidArgument, LaunchFailed
+from amuxd.errors import AmuxError, Internal, InvalidArgument, LaunchFailed, WorkspaceBusy
 from amuxd.files import StoreError
 from amuxd.git import GitFailed, without_own
 from amuxd.helpers import INHERITED, is_stopping
@@ -218,9 +218,14 @@ class Maker:
             entry = await self._supervisor.create(session, None)
         finally:
             registry.forget_promise(name)
-        # One that cannot be started is there, and says why.
-        with contextlib.suppress(LaunchFailed):
-            await self._runs.start(entry)
+        try:
+            # One that cannot be started is there, and says why.
+            with contextlib.suppress(LaunchFailed):
+                await self._runs.start(entry)
+        except WorkspaceBusy:
+            # It is being removed; what was refused leaves nothing.
+            await self._runs.remove(entry, force=False)
+            raise
         return entry
 
 

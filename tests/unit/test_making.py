@@ -13,7 +13,7 @@ from harness.repositories import git, repository
 from standin_host import World, in_world
 
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import InvalidArgument
+from amuxd.errors import InvalidArgument, WorkspaceBusy
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, worktrees
 from amuxd.workspaces.ledger import Ledger
@@ -226,3 +226,18 @@ def test_whatever_goes_wrong_leaves_nothing_that_nobody_knows_of(
     assert isinstance(failed, ValueError)
     assert git(repo, "worktree", "list").count("\n") == 0
     assert git(repo, "branch", "--list", "fix") == ""
+
+
+def test_a_set_up_that_a_removal_refuses_leaves_no_session(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        workspaces = world.workspaces
+        one = await workspaces.write(Workspace("abc123", "fix", str(tmp_path), 1, repository="/code"))
+        workspaces.know(one)
+        maker = Maker(world.runs, workspaces, Repositories())
+        async with workspaces.closed(one):
+            with pytest.raises(WorkspaceBusy, match="the workspace fix is being removed"):
+                await maker.set_up(one, "true", {})
+        assert list(world.supervisor.registry) == []
+        assert world.store.load_all() == []
+
+    asyncio.run(in_world(tmp_path / "state", story))
