@@ -46,6 +46,9 @@ class WorkspaceAnnouncer:
     def workspace_changed(self, workspace: Workspace) -> None:
         self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, ("Holders", "Queue"))
 
+    def directory_changed(self, workspace: Workspace) -> None:
+        self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, ("Directory",))
+
     def presence_changed(self, workspace: Workspace) -> None:
         self._server.changed(path_of(workspace), WORKSPACE_INTERFACE, ("Presence",))
 

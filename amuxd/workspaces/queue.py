@@ -85,6 +85,9 @@ class Queue:
     def workspace_changed(self, workspace: Workspace) -> None:
         pass
 
+    def directory_changed(self, workspace: Workspace) -> None:
+        pass
+
     def presence_changed(self, workspace: Workspace) -> None:
         if self._workspaces.waiting_in(workspace.id):
             self._supervisor.spawn(self.advance(workspace.id))

@@ -49,6 +49,8 @@ class WorkspaceListener(Protocol):
 
     def workspace_changed(self, workspace: Workspace) -> None: ...
 
+    def directory_changed(self, workspace: Workspace) -> None: ...
+
     def presence_changed(self, workspace: Workspace) -> None: ...
 
 
@@ -213,7 +215,10 @@ class Workspaces:
 
     async def write_directory(self, workspace: Workspace, directory: str) -> None:
         """The same directory by another path."""
-        self._take_in(await self.supervisor.on_disk(self.ledger.moved, workspace.id, directory))
+        moved = await self.supervisor.on_disk(self.ledger.moved, workspace.id, directory)
+        self._take_in(moved)
+        for listener in self._listeners:
+            listener.directory_changed(moved)
 
     def know(self, workspace: Workspace) -> None:
         self._finish(workspace)

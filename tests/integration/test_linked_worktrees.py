@@ -1,5 +1,6 @@
 """Worktrees in a directory that a link leads to: git lists what it leads to."""
 
+import fcntl
 import json
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_a_worktree_behind_a_link_is_removed(amux: Amux, repo: Path, tmp_path: P
     amux.cli("ws", "rm", "one")
     assert not (tmp_path / "real/code/one").exists()
     assert len(git(repo, "worktree", "list").splitlines()) == 1
+
+
+def test_a_path_that_is_found_after_the_start_is_told(amux: Amux, repo: Path, tmp_path: Path) -> None:
+    amux.cli("ws", "add", "one", cwd=repo)
+    # Waited for, though not by the start: nothing is written down meanwhile.
+    with (amux.state / "workspaces/.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        written_through_a_link(amux, tmp_path)
+        assert directory_of(amux, "one") == tmp_path / "link/code/one"
+        with amux.events() as events:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            told = events.wait(lambda one: one.member == "PropertiesChanged" and "Directory" in one.body[1])
+    assert told.body[1]["Directory"] == ("s", str(tmp_path / "real/code/one"))
+    assert directory_of(amux, "one") == tmp_path / "real/code/one"
 
 
 def test_work_in_a_worktree_behind_a_link_is_seen(amux: Amux, repo: Path, tmp_path: Path) -> None:

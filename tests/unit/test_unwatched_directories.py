@@ -51,7 +51,8 @@ class Told:
         self._something.set()
 
     appeared = disappeared = moved = exited = changed = attention_changed = _wake
-    workspace_appeared = workspace_disappeared = workspace_changed = presence_changed = _wake
+    workspace_appeared = workspace_disappeared = workspace_changed = _wake
+    directory_changed = presence_changed = _wake
 
 
 async def story(world: World, root: Path) -> None:

@@ -79,6 +79,8 @@ class Woken:
 
     def workspace_changed(self, workspace: Workspace) -> None: ...
 
+    def directory_changed(self, workspace: Workspace) -> None: ...
+
     def presence_changed(self, workspace: Workspace) -> None:
         self.changed.set()
 
