@@ -90,6 +90,11 @@ def stop(patience: float = PATIENCE) -> None:
         _end(list(_at_work), patience)
 
 
+def is_at_work(session: int) -> bool:
+    """Whether that is the session of a helper, and of what it calls in turn."""
+    return session in _at_work
+
+
 def _begin(
     words: Sequence[str], streams: tuple[int | None, int, int], environment: Mapping[str, str], umask: int
 ) -> int:

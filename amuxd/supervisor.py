@@ -54,20 +54,26 @@ Result = TypeVar("Result")
 
 
 class Listener(Protocol):
-    """Told after the disk was."""
+    """Told after the disk was; who inherits this overrides what it listens to."""
 
-    def appeared(self, entry: Entry) -> None: ...
+    def appeared(self, entry: Entry) -> None:
+        return
 
-    def disappeared(self, entry: Entry) -> None: ...
+    def disappeared(self, entry: Entry) -> None:
+        return
 
-    def moved(self, entry: Entry, transition: Transition) -> None: ...
+    def moved(self, entry: Entry, transition: Transition) -> None:
+        return
 
     def exited(self, entry: Entry) -> None:
         """Its present run, once a run: of an orphan it may be later that its process ends."""
+        return
 
-    def changed(self, entry: Entry, *properties: str) -> None: ...
+    def changed(self, entry: Entry, *properties: str) -> None:
+        return
 
-    def attention_changed(self, entry: Entry) -> None: ...
+    def attention_changed(self, entry: Entry) -> None:
+        return
 
 
 def now() -> int:

@@ -146,6 +146,14 @@ class Bus:
             return True
         return bool(has_owner)
 
+    async def pid_of(self, name: str) -> int:
+        """0 where the bus does not say."""
+        try:
+            [pid] = await self._ask_bus("GetConnectionUnixProcessID", "s", [name])
+        except BusError:
+            return 0
+        return int(pid)
+
     async def add_match(self, match: Match, handler: Callable[[Signal], None]) -> Subscription:
         if match.sender is not None and _is_well_known(match.sender):
             await self._follow_owner(match.sender)

@@ -166,6 +166,8 @@ class ManagerObject:
         session = session_from(registry.new_id(), command, options, settings)
         if workspace is not None:
             session = replace(session, workspace_id=workspace.id, queue=queue)
+            if start:
+                await self._shelf.workspaces.refuse_displaced(workspace)
             if start and not queue:
                 await self._shelf.workspaces.refuse_busy(workspace)
         promised = registry.promise_name(name, session.agent or command[0])

@@ -17,6 +17,7 @@ from amuxd.bus.properties import Properties, Refusal, property_map
 from amuxd.bus.standard import COMMON, OBJECT_MANAGER, PEER
 from amuxd.bus.tree import Implementation, ObjectTree
 from amuxd.bus.values import PropertyMap, Typed, to_python
+from amuxd.callers import Caller
 from amuxd.errors import STOPPING, UNFINISHED, AmuxError, Busy, Internal
 
 __all__ = ["Implementation", "PropertyMap", "Server", "Typed"]
@@ -116,7 +117,8 @@ class Server:
         raise Refusal("UnknownMethod", f"{call.path} has no method {call.member}.")
 
     def _run(self, call: Call, method: Method, handler: Coroutine[Any, Any, Any]) -> None:
-        context = callers.context_of(partial(self._bus.has_owner, call.sender))
+        bus, sender = self._bus, call.sender
+        context = callers.context_of(Caller(partial(bus.has_owner, sender), partial(bus.pid_of, sender)))
         name = f"{call.member} for {call.sender}"
         task = asyncio.get_running_loop().create_task(handler, name=name, context=context)
         self._running[task] = (call, method)

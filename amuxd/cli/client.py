@@ -27,8 +27,8 @@ _AWAY = 2.0
 # Whoever starts or stops something waits for a program that has its own idea of time: after so long without a
 # reply amuxd is asked whether it is there.
 LONG = 120.0
-# After so long it is said what is waited for, where somebody knows; amuxd itself waits 5 s for a file system.
-_UNTOLD = 7.0
+# After so long it is said what is waited for, where somebody knows.
+_UNTOLD = 5.0
 
 MANAGER = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, addresses.MANAGER_INTERFACE)
 _PEER = DBusAddress(addresses.MANAGER_PATH, addresses.BUS_NAME, "org.freedesktop.DBus.Peer")

@@ -23,9 +23,9 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 CHECKOUT = 600.0 + LONG
 # While another makes the same workspace, of whose failure nothing is told.
 _LOOK_AGAIN = 0.5
-_ONE_BY_ONE = "makes and removes the worktrees of a repository one after the other"
-_WAITS_TO_ADD = f"still waiting for git, which {_ONE_BY_ONE}"
-_WAITS_TO_REMOVE = f"still waiting: git {_ONE_BY_ONE}, and what is in one may take its time to end"
+_ONE_BY_ONE = "still waiting: git makes and removes the worktrees of a repository one after the other"
+_WAITS_TO_ADD = f"{_ONE_BY_ONE}, and large files take their time, as does a disk that does not answer"
+_WAITS_TO_REMOVE = f"{_ONE_BY_ONE}, and what is in one may take its time to end, or its disk to answer"
 
 
 @click.group(invoke_without_command=True)

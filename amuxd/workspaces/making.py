@@ -200,6 +200,7 @@ class Maker:
         self, workspace: Workspace, command: str, environment: dict[str, str], umask: int = INHERITED
     ) -> Entry:
         """The command in a session of its own: with a log, an end that is told, and a place in the list."""
+        await self._workspaces.refuse_displaced(workspace)
         registry = self._supervisor.registry
         name = registry.promise_name("", f"set-up of {workspace.name}")
         session = Session(

@@ -25,10 +25,10 @@ from amuxd.states import (
     WorkspaceDeleted,
     WorkspaceRemoved,
 )
-from amuxd.supervisor import KERNEL, RETRY_PAUSE
+from amuxd.supervisor import KERNEL, RETRY_PAUSE, Listener
 from amuxd.workspaces.directories import Directories, Identity, Presence, look_in_time
 from amuxd.workspaces.ledger import UnreadableWorkspace
-from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.registry import WorkspaceListener, Workspaces
 from amuxd.workspaces.slots import WAITING
 
 SWEEP = 60.0
@@ -36,7 +36,7 @@ SWEEP = 60.0
 logger = logging.getLogger(__name__)
 
 
-class Orphans:
+class Orphans(Listener, WorkspaceListener):
     """Watches the directories of those workspaces that a session depends on."""
 
     def __init__(self, runs: Runs, workspaces: Workspaces) -> None:
@@ -89,9 +89,6 @@ class Orphans:
         if workspace := self._workspaces.of(entry):
             self._cover(workspace)
 
-    def exited(self, entry: Entry) -> None:
-        pass
-
     def changed(self, entry: Entry, *properties: str) -> None:
         ground = _ground_of(entry) if "SessionAlive" in properties else None
         workspace = self._workspaces.of(entry)
@@ -99,22 +96,13 @@ class Orphans:
             # It began before the directory was watched.
             self._suspect(workspace.id)
 
-    def attention_changed(self, entry: Entry) -> None:
-        pass
-
-    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
-        pass
-
     def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
         if isinstance(workspace, Workspace):
             self._uncover(workspace)
             self._reported.discard(workspace.id)
 
-    def workspace_changed(self, workspace: Workspace) -> None:
-        pass
-
-    def presence_changed(self, workspace: Workspace) -> None:
-        pass
+    def directory_changed(self, workspace: Workspace) -> None:
+        self._cover(workspace)
 
     def _cover(self, workspace: Workspace) -> None:
         if not self._is_needed(workspace):

@@ -170,9 +170,16 @@ def _short(name: str) -> str:
 
 def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
     """Whether there is a branch of that name, and which remotes have one."""
-    local, remote = f"{_HEADS}{branch}", f"{_REMOTES}*/{branch}"
-    found = lines_of(git(repository, "for-each-ref", "--format=%(refname)", local, remote))
-    return local in found, [ref for ref in found if ref.startswith(_REMOTES)]
+    local, itself, remote = f"{_HEADS}{branch}", f"{_REMOTES}{branch}", f"{_REMOTES}*/{branch}"
+    found = lines_of(git(repository, "for-each-ref", "--format=%(refname)", local, itself, remote))
+    if itself in found and local not in found:
+        # git would take the name for either from then on.
+        short = branch.partition("/")[2]
+        raise InvalidArgument(
+            f"{branch} is a branch of a remote: --branch {short} takes it, --branch NEW --base {branch} "
+            "begins another there"
+        )
+    return local in found, [ref for ref in found if ref.startswith(_REMOTES) and ref.endswith(f"/{branch}")]
 
 
 def _one_of(remotes: Sequence[str], repository: str, branch: str, wish: Wish) -> str:

@@ -11,10 +11,9 @@ from amuxd.records import Workspace
 from amuxd.registry import Entry, UnreadableSession
 from amuxd.runs import Runs
 from amuxd.states import ENDED, State, Transition
-from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE
+from amuxd.supervisor import LONGEST_PAUSE, RETRY_PAUSE, Listener
 from amuxd.workspaces.directories import Presence
-from amuxd.workspaces.ledger import UnreadableWorkspace
-from amuxd.workspaces.registry import Workspaces
+from amuxd.workspaces.registry import WorkspaceListener, Workspaces
 from amuxd.workspaces.slots import free
 
 SWEEP = 60.0
@@ -22,7 +21,7 @@ SWEEP = 60.0
 logger = logging.getLogger(__name__)
 
 
-class Queue:
+class Queue(Listener, WorkspaceListener):
     """Listens to what becomes of sessions, for whoever is live no longer has given its slot back, and of the
     directories that they are to work in."""
 
@@ -51,18 +50,6 @@ class Queue:
         for workspace in self._workspaces:
             self._supervisor.spawn(self.advance(workspace.id))
 
-    def appeared(self, entry: Entry) -> None:
-        pass
-
-    def exited(self, entry: Entry) -> None:
-        pass
-
-    def changed(self, entry: Entry, *properties: str) -> None:
-        pass
-
-    def attention_changed(self, entry: Entry) -> None:
-        pass
-
     def disappeared(self, entry: Entry) -> None:
         self._advance(entry)
 
@@ -75,18 +62,6 @@ class Queue:
         for workspace in self._workspaces:
             if session.id in {place.session_id for place in workspace.holders}:
                 self._supervisor.spawn(self.advance(workspace.id))
-
-    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
-        pass
-
-    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
-        pass
-
-    def workspace_changed(self, workspace: Workspace) -> None:
-        pass
-
-    def directory_changed(self, workspace: Workspace) -> None:
-        pass
 
     def presence_changed(self, workspace: Workspace) -> None:
         if self._workspaces.waiting_in(workspace.id):

@@ -24,7 +24,7 @@ from amuxd.records import Ground, NotReadable, Place, Process, RunState, Session
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
 from amuxd.supervisor import LONGEST_REASON, RETRY_PAUSE, Supervisor
-from amuxd.workspaces import slots
+from amuxd.workspaces import marks, slots
 from amuxd.workspaces.directories import Identity, Presence, ask, identify, look_in_time, real_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
 from amuxd.workspaces.slots import Queued, ordinal
@@ -41,17 +41,22 @@ class Closing:
 
 
 class WorkspaceListener(Protocol):
-    """Told after the disk was."""
+    """Told after the disk was; who inherits this overrides what it listens to."""
 
-    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
+    def workspace_appeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        return
 
-    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None: ...
+    def workspace_disappeared(self, workspace: Workspace | UnreadableWorkspace) -> None:
+        return
 
-    def workspace_changed(self, workspace: Workspace) -> None: ...
+    def workspace_changed(self, workspace: Workspace) -> None:
+        return
 
-    def directory_changed(self, workspace: Workspace) -> None: ...
+    def directory_changed(self, workspace: Workspace) -> None:
+        return
 
-    def presence_changed(self, workspace: Workspace) -> None: ...
+    def presence_changed(self, workspace: Workspace) -> None:
+        return
 
 
 class Workspaces:
@@ -357,6 +362,15 @@ class Workspaces:
             entry.workspace_exists = exists
             self.supervisor.changed(entry, "Resumable")
 
+    async def refuse_displaced(self, workspace: Workspace) -> None:
+        """Who works in what stands in the place of a worktree may work for any repository around it."""
+        if not workspace.repository:
+            return
+        # Where nobody can tell, the start itself says why.
+        with contextlib.suppress(OSError):
+            if why := await ask(workspace.directory, marks.why_another, workspace.repository):
+                raise InvalidTransition(f"nobody can work in {workspace.name}: {why}")
+
     async def refuse_busy(self, workspace: Workspace) -> None:
         """Before a session is made for it in vain."""
         try:
@@ -381,6 +395,7 @@ class Workspaces:
             finally:
                 del self.guests_beginning[entry.id]
             return
+        await self.refuse_displaced(workspace)
         # One at a time, so that those that may start at once start in their order.
         async with self.turn(workspace.id):
             self.refuse_closed(workspace)

@@ -28,6 +28,9 @@ class Repositories:
     @contextlib.asynccontextmanager
     async def turn_of_caller(self, repository: Path) -> AsyncIterator[None]:
         """For what somebody asked for, and not for what is mended after that."""
-        async with self.turn(repository):
+        turn = self.turn(repository)
+        if turn.locked():
+            await callers.refuse_waited_for()
+        async with turn:
             await callers.refuse_gone()
             yield

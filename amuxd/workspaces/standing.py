@@ -256,7 +256,7 @@ def refuse_other(directory: Path, own: Path | None, repository: str) -> Path:
     mark = directory / ".git"
     if any(place == directory for _, place in mounted()) and not _is_of(directory, own):
         raise GitFailed([], -1, f"what is mounted at {directory} is not the worktree")
-    if not mark.is_file():
+    if not mark.exists():
         # What git would write there makes no worktree of a directory that came in the place of one.
         way_out = repairing(repository) if any(directory.iterdir()) else "put the worktree back"
         raise GitFailed([], -1, f"{mark} is gone: {way_out}")

@@ -61,3 +61,21 @@ def test_who_gives_up_before_git_is_free_finds_nothing_made_or_removed_later(
     assert "late" not in git(repo, "branch", "--format=%(refname:short)").split()
     assert work.with_name("made since").exists()
     amux.cli("run", "-w", "stays", "--wait", "--", "true")
+
+
+def test_a_hook_that_asks_for_another_worktree_is_not_waited_for(amux: Amux, tmp_path: Path) -> None:
+    repo, told = repository(tmp_path / "code"), tmp_path / "told"
+    program = amux.bindir / "amux"
+    add_hook(repo, f"{program} ws add inner --repo {repo} 2>>{told}")
+    assert (
+        "its post-checkout hook failed with code"
+        in amux.cli("ws", "add", "fix", cwd=repo, check=False).stderr
+    )
+    assert told.read_text() == (
+        "amux: a hook of git asks for it, and another worktree of the repository waits for that hook\n"
+    )
+    # Of another repository there is nobody who waits.
+    other = repository(tmp_path / "other")
+    add_hook(repo, f"{program} ws add inner --repo {other} 2>>{told}")
+    amux.cli("ws", "add", "second", cwd=repo)
+    assert "inner" in amux.cli("ws", "ls").stdout

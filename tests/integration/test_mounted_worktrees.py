@@ -83,7 +83,7 @@ def test_a_parent_that_cannot_be_written_to(amux: Amux, repo: Path, top: Path) -
     with read_only(amux, parent):
         refused = amux.cli("ws", "add", "new", cwd=repo, check=False)
         told = f"amux: new could not be made: {parent}/new: Read-only file system\n"
-        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", told)
+        assert (refused.returncode, refused.stdout, refused.stderr) == (1, "", told)
         refused = amux.cli("ws", "rm", "--force", "fix", check=False)
         told = f"amux: {parent}/fix is not removed: {parent} cannot be written to\n"
         assert (refused.returncode, refused.stdout, refused.stderr) == (4, "", told)

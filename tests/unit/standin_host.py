@@ -5,12 +5,14 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from amuxd import processes
+from amuxd import callers, processes
 from amuxd.agents import Agent
+from amuxd.callers import Caller
 from amuxd.config import Settings
 from amuxd.hosts import Finding, Gone, Home, LaunchRefused
 from amuxd.records import Process, RunState, Session
@@ -236,3 +238,12 @@ async def in_world(root: Path, story: Any) -> None:
         world.supervisor.cancel_tasks()
         world.host.end()
         world.watch.close()
+
+
+def caller(is_there: Callable[[], Awaitable[bool]]) -> Context:
+    """That of who asks for something on the bus."""
+
+    async def pid() -> int:
+        return os.getpid()
+
+    return callers.context_of(Caller(is_there, pid))

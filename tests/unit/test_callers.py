@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from standin_host import caller
 
-from amuxd import callers
 from amuxd.errors import Busy
 from amuxd.workspaces.repositories import Repositories
 
@@ -27,7 +27,7 @@ def test_who_has_gone_before_its_turn_is_not_served(stays: bool) -> None:
                 served.append("served")
 
         async with repositories.turn_of_caller(REPOSITORY):
-            waiting = asyncio.get_running_loop().create_task(serve(), context=callers.context_of(is_there))
+            waiting = asyncio.get_running_loop().create_task(serve(), context=caller(is_there))
             await asyncio.sleep(0)
             assert not served
         if stays:
@@ -51,7 +51,7 @@ def test_what_is_mended_after_that_is_not_for_who_asked() -> None:
             return "mended"
 
     async def story() -> str:
-        mending = asyncio.get_running_loop().create_task(mend(), context=callers.context_of(has_gone))
+        mending = asyncio.get_running_loop().create_task(mend(), context=caller(has_gone))
         return await mending
 
     assert asyncio.run(story()) == "mended"

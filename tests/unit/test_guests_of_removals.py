@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from harness.repositories import git, repository
-from standin_host import World, in_world
+from standin_host import World, caller, in_world
 
-from amuxd import callers
 from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import Busy, WorkspaceBusy, WorkspaceDirty
 from amuxd.records import Session, Workspace
@@ -137,7 +136,7 @@ def test_nothing_is_ended_for_who_has_gone_before_the_removals_turn(tmp_path: Pa
         busy = await at_work(removing, made)
         asked = removing.remover.remove(made, force=True)
         with pytest.raises(Busy, match="has gone before it was begun"):
-            await asyncio.get_running_loop().create_task(asked, context=callers.context_of(has_gone))
+            await asyncio.get_running_loop().create_task(asked, context=caller(has_gone))
         assert busy.state.state == "running"
         assert git(made.repository, "for-each-ref", "refs/amux") == ""
         assert worktrees.look(made).is_here
@@ -155,7 +154,7 @@ def test_what_was_ended_for_a_removal_ends_with_it_whoever_has_gone(tmp_path: Pa
             return busy.state.state == "running"
 
         asked = removing.remover.remove(made, force=True)
-        removed = await asyncio.get_running_loop().create_task(asked, context=callers.context_of(is_there))
+        removed = await asyncio.get_running_loop().create_task(asked, context=caller(is_there))
         assert removed.lost == ["what busy does (running): it is stopped"]
         assert busy.state.state == "stopped"
         assert not worktrees.look(made).is_here

@@ -231,6 +231,7 @@ def test_whatever_goes_wrong_leaves_nothing_that_nobody_knows_of(
 def test_a_set_up_that_a_removal_refuses_leaves_no_session(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         workspaces = world.workspaces
+        (tmp_path / ".git").write_text("gitdir: /code/.git/worktrees/fix\n")
         one = await workspaces.write(Workspace("abc123", "fix", str(tmp_path), 1, repository="/code"))
         workspaces.know(one)
         maker = Maker(world.runs, workspaces, Repositories())

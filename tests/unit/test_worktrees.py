@@ -17,7 +17,7 @@ from worktree_work import (
 )
 
 from amuxd import git as git_module
-from amuxd.errors import InvalidArgument, WorkspaceDirty
+from amuxd.errors import Internal, InvalidArgument, WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.records import Workspace
 from amuxd.workspaces import planning, standing, worktrees
@@ -186,7 +186,7 @@ def test_a_symlinked_path(repo: Path) -> None:
 def test_a_parent_that_cannot_be_written(repo: Path) -> None:
     wish = Wish(str(repo))
     planned = planning.planned(Workspace("abc123", "fix", "", 1), wish, Path("/sys/amux"))
-    with pytest.raises(InvalidArgument, match="/sys/amux/code cannot be made"):
+    with pytest.raises(Internal, match="/sys/amux/code cannot be made"):
         worktrees.make(planned, wish)
     assert branches(repo) == {"main"}
 
@@ -237,6 +237,21 @@ def test_of_the_branches_of_two_remotes_that_of_gits_default_is_taken(repo: Path
     git(clone, "config", "checkout.defaultRemote", remote)
     made = add(clone, branch="fix")
     assert git(made.directory, "rev-parse", "--abbrev-ref", "@{u}") == f"{remote}/fix"
+
+
+def test_a_branch_of_a_remote_is_not_made_another_of_the_same_name(repo: Path) -> None:
+    clone = repo.parent / "clone"
+    git(repo, "branch", "feat/x")
+    git(repo.parent, "clone", "-q", str(repo), str(clone))
+    with pytest.raises(InvalidArgument) as told:
+        add(clone, branch="origin/feat/x")
+    way_out = "--branch feat/x takes it, --branch NEW --base origin/feat/x begins another there"
+    assert str(told.value) == f"origin/feat/x is a branch of a remote: {way_out}"
+    assert branches(clone) == {"main"}
+    assert add(clone, branch="feat/x").base == "refs/remotes/origin/feat/x"
+    # Who has made one so called may have it.
+    git(clone, "branch", "origin/main")
+    assert add(clone, "other", "other1", branch="origin/main").branch == "origin/main"
 
 
 @pytest.mark.parametrize(
