@@ -14,7 +14,15 @@ from amuxd import conversations, processes, states
 from amuxd.aftermath import tried
 from amuxd.boots import Boots
 from amuxd.config import Settings
-from amuxd.errors import Busy, Internal, InvalidTransition, LaunchFailed, StillAlive
+from amuxd.errors import (
+    Busy,
+    Internal,
+    InvalidTransition,
+    LaunchFailed,
+    NoSuchWorkspace,
+    StillAlive,
+    WorkspaceBusy,
+)
 from amuxd.homes import Homes
 from amuxd.hosts import Home, Host, LaunchRefused
 from amuxd.operations import Operations
@@ -78,6 +86,16 @@ class Runs:
 
     async def start(self, entry: Entry) -> None:
         await self.supervisor.to_the_end(self._start(entry))
+
+    async def start_new(self, entry: Entry) -> None:
+        """A command that cannot be started leaves a session that says why; what is refused leaves none."""
+        try:
+            with contextlib.suppress(LaunchFailed):
+                await self.start(entry)
+        except (WorkspaceBusy, NoSuchWorkspace):
+            # Somebody was faster: with its slot, or with its removal.
+            await self.remove(entry, force=False)
+            raise
 
     async def _start(self, entry: Entry) -> None:
         async with self.operation(entry):

@@ -17,7 +17,7 @@ from amuxd.bus.values import Typed
 from amuxd.bus.workspaces import Shelf
 from amuxd.bus.workspaces import path_of as path_of_workspace
 from amuxd.cleaning import clean
-from amuxd.errors import AmuxError, InvalidArgument, InvalidTransition, LaunchFailed, WorkspaceBusy
+from amuxd.errors import AmuxError, InvalidArgument, InvalidTransition
 from amuxd.possible import possible
 from amuxd.records import Certificate, Workspace
 from amuxd.registry import Entry, UnreadableSession
@@ -177,14 +177,7 @@ class ManagerObject:
         finally:
             registry.forget_promise(promised)
         if start:
-            try:
-                # A command that cannot be started leaves a session that says why.
-                with contextlib.suppress(LaunchFailed):
-                    await self._runs.start(entry)
-            except WorkspaceBusy:
-                # Somebody was faster; what was refused leaves nothing.
-                await self._runs.remove(entry, force=False)
-                raise
+            await self._runs.start_new(entry)
         return path_of(entry.id)
 
     def _workspace_of(self, options: dict[str, Any]) -> Workspace | None:

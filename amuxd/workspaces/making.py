@@ -1,14 +1,13 @@
 """Workspaces made at a person's wish, and the set-up command of their repository."""
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from amuxd.errors import AmuxError, Internal, InvalidArgument, LaunchFailed, WorkspaceBusy
+from amuxd.errors import AmuxError, Internal, InvalidArgument
 from amuxd.files import StoreError
 from amuxd.git import GitFailed, without_own
 from amuxd.helpers import INHERITED, is_stopping
@@ -219,14 +218,7 @@ class Maker:
             entry = await self._supervisor.create(session, None)
         finally:
             registry.forget_promise(name)
-        try:
-            # One that cannot be started is there, and says why.
-            with contextlib.suppress(LaunchFailed):
-                await self._runs.start(entry)
-        except WorkspaceBusy:
-            # It is being removed; what was refused leaves nothing.
-            await self._runs.remove(entry, force=False)
-            raise
+        await self._runs.start_new(entry)
         return entry
 
 

@@ -13,7 +13,7 @@ from harness.repositories import git, repository
 from standin_host import World, in_world
 
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import InvalidArgument, WorkspaceBusy
+from amuxd.errors import InvalidArgument, NoSuchWorkspace, WorkspaceBusy
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, worktrees
 from amuxd.workspaces.ledger import Ledger
@@ -228,7 +228,9 @@ def test_whatever_goes_wrong_leaves_nothing_that_nobody_knows_of(
     assert git(repo, "branch", "--list", "fix") == ""
 
 
-def test_a_set_up_that_a_removal_refuses_leaves_no_session(tmp_path: Path) -> None:
+def test_a_set_up_that_a_removal_refuses_leaves_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(world: World) -> None:
         workspaces = world.workspaces
         (tmp_path / ".git").write_text("gitdir: /code/.git/worktrees/fix\n")
@@ -238,6 +240,18 @@ def test_a_set_up_that_a_removal_refuses_leaves_no_session(tmp_path: Path) -> No
         async with workspaces.closed(one):
             with pytest.raises(WorkspaceBusy, match="the workspace fix is being removed"):
                 await maker.set_up(one, "true", {})
+        assert list(world.supervisor.registry) == []
+        # Or has been, just before its turn.
+        looks: list[Workspace] = []
+
+        async def remove(workspace: Workspace) -> None:
+            looks.append(workspace)
+            if len(looks) == 2:
+                await workspaces.forget(workspace)
+
+        monkeypatch.setattr(workspaces, "refuse_displaced", remove)
+        with pytest.raises(NoSuchWorkspace, match="the workspace fix has just been removed"):
+            await maker.set_up(one, "true", {})
         assert list(world.supervisor.registry) == []
         assert world.store.load_all() == []
 
