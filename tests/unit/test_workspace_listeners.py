@@ -321,6 +321,27 @@ def test_nothing_is_watched_for_a_workspace_that_is_no_more(tmp_path: Path) -> N
     on(tmp_path, scenario)
 
 
+def test_one_that_is_known_by_another_path_is_watched_by_that(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        real = tmp_path / "real/shelf"
+        real.mkdir(parents=True)
+        (tmp_path / "link").symlink_to("real")
+        rig.workspace = replace(rig.workspace, directory=str(tmp_path / "link/shelf"))
+        entry = await rig.begin()
+        orphans = Orphans(rig.runs, rig.workspaces)
+        rig.workspaces.listen(orphans)
+        orphans.begin()
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert orphans._directories.are_watched(rig.workspace.directory, "shelf1")
+        await rig.workspaces.write_directory(rig.workspace, str(real))
+        await asyncio.gather(*rig.supervisor._tasks)
+        assert orphans._directories.are_watched(str(real), "shelf1")
+        assert (rig.workspaces.presence, entry.state.state) == ({"shelf1": Presence.PRESENT}, State.CREATED)
+        orphans.close()
+
+    on(tmp_path, scenario)
+
+
 def test_an_orphan_that_cannot_be_looked_at_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(rig: Rig) -> None:
         async def hang(*_: object) -> Gone:
