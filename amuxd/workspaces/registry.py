@@ -23,7 +23,7 @@ from amuxd.lengths import shortened
 from amuxd.records import Ground, NotReadable, Place, Process, RunState, Session, Workspace
 from amuxd.registry import Entry, check_name, fresh_id, is_beginning, is_id
 from amuxd.states import Liveness, State
-from amuxd.supervisor import LONGEST_REASON, RETRY_PAUSE, Supervisor
+from amuxd.supervisor import LONGEST_PAUSE, LONGEST_REASON, RETRY_PAUSE, Supervisor
 from amuxd.workspaces import marks, slots
 from amuxd.workspaces.directories import Identity, Presence, ask, identify, look_in_time, real_in_time
 from amuxd.workspaces.ledger import Ledger, UnreadableWorkspace, unfinished
@@ -459,22 +459,27 @@ class Workspaces:
 
     async def tell_positions(self, workspace_id: str) -> None:
         """Each has its place whether it can be told or not; where the disk refuses, it is told later."""
+        untold = await self._untold(workspace_id)
+        if untold and workspace_id not in self._to_be_told:
+            for name, error in untold.items():
+                logger.error("of %s it cannot be told what it waits for: %s", name, error)
+            self._to_be_told.add(workspace_id)
+            self.supervisor.spawn(self._tell_later(workspace_id))
+
+    async def _untold(self, workspace_id: str) -> dict[str, StoreError]:
         # One teller at a time, each with the queue as it is by then: the last word is the latest.
         async with self._telling.setdefault(workspace_id, asyncio.Lock()):
+            untold: dict[str, StoreError] = {}
             if (workspace := self._known.get(workspace_id)) is None:
-                return
-            refused = False
+                return untold
             for number, entry in enumerate(self.waiting_in(workspace_id), 1):
                 place = f"{slots.WAITING} {workspace.name} ({ordinal(number)})"
                 reason = f"{place}{self._outlook(workspace, entry)}"
                 try:
                     await self.supervisor.explain(entry, State.CREATED, shortened(reason, LONGEST_REASON))
                 except StoreError as error:
-                    refused = True
-                    logger.error("of %s it cannot be told what it waits for: %s", entry.session.name, error)
-        if refused and workspace_id not in self._to_be_told:
-            self._to_be_told.add(workspace_id)
-            self.supervisor.spawn(self._tell_later(workspace_id))
+                    untold[entry.session.name] = error
+            return untold
 
     def _outlook(self, workspace: Workspace, entry: Entry) -> str:
         if self.presence.get(workspace.id, Presence.PRESENT) is not Presence.PRESENT:
@@ -482,9 +487,12 @@ class Workspaces:
         return f"; cannot begin: {entry.obstacle}" if entry.obstacle else ""
 
     async def _tell_later(self, workspace_id: str) -> None:
-        await asyncio.sleep(RETRY_PAUSE)
+        pause = RETRY_PAUSE
+        await asyncio.sleep(pause)
+        while await self._untold(workspace_id):
+            pause = min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(pause)
         self._to_be_told.discard(workspace_id)
-        await self.tell_positions(workspace_id)
 
     def _take_in(self, workspace: Workspace) -> None:
         if workspace.id in self._known and self._known[workspace.id] != workspace:
