@@ -33,13 +33,13 @@ async def refuse_gone() -> None:
         raise Busy("whoever asked for it has gone before it was begun")
 
 
-async def refuse_waited_for() -> None:
+async def refuse_waited_for(repository: str) -> None:
     """A hook that waits for what waits for its git would wait until that is given up."""
     caller = _caller.get()
     if caller is None or not (pid := await caller.pid()):
         return
     try:
-        is_waited_for = helpers.is_at_work(os.getsid(pid))
+        is_waited_for = repository in helpers.words_to(os.getsid(pid))
     except ProcessLookupError:
         return
     if is_waited_for:

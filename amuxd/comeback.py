@@ -5,7 +5,15 @@ import logging
 import time
 from dataclasses import dataclass
 
-from amuxd.errors import AmuxError, Busy, LaunchFailed, NotResumable, NotResumableYet, WorkspaceBusy
+from amuxd.errors import (
+    AmuxError,
+    Busy,
+    Displaced,
+    LaunchFailed,
+    NotResumable,
+    NotResumableYet,
+    WorkspaceBusy,
+)
 from amuxd.records import ResumePolicy, is_of_boot
 from amuxd.registry import Entry
 from amuxd.runs import Runs
@@ -110,7 +118,7 @@ def _may_pass(entry: Entry, error: AmuxError | StoreError, refusal: _Refusal) ->
     if _is_of_disk(error) or isinstance(error, Busy | NotResumableYet | WorkspaceBusy):
         return True
     # What is not mounted yet looks like what is lost, and a program there as one that nobody has.
-    may_be_mounted = bool(entry.lost) or isinstance(error, LaunchFailed)
+    may_be_mounted = bool(entry.lost) or isinstance(error, Displaced | LaunchFailed)
     return may_be_mounted and time.monotonic() - refusal.since < MOUNTED
 
 

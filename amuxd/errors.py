@@ -40,6 +40,10 @@ class InvalidTransition(AmuxError):
     name = "InvalidTransition"
 
 
+class Displaced(InvalidTransition):
+    """What stands in the place of a worktree is another: it may be mounted over that later."""
+
+
 class InvalidArgument(AmuxError):
     name = "InvalidArgument"
 

@@ -23,7 +23,7 @@ _TO_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ)
 Item = TypeVar("Item")
 
 # Who waits is a thread, which cannot be cancelled, and which amuxd waits for when it ends.
-_at_work: set[int] = set()
+_at_work: dict[int, Sequence[str]] = {}
 # Killed, and not seen to end.
 _unreaped: set[int] = set()
 _changed = threading.Condition()
@@ -52,7 +52,7 @@ def run(
     _refuse_when_stopping()
     _reap()
     pid = _begin(words, streams, environment, umask)
-    with _known(pid):
+    with _known(pid, words):
         in_time = _ends_within(pid, deadline)
         if not in_time:
             _signal(pid, signal.SIGKILL)
@@ -90,9 +90,9 @@ def stop(patience: float = PATIENCE) -> None:
         _end(list(_at_work), patience)
 
 
-def is_at_work(session: int) -> bool:
-    """Whether that is the session of a helper, and of what it calls in turn."""
-    return session in _at_work
+def words_to(session: int) -> Sequence[str]:
+    """Of the helper whose session that is, and of all that it calls in turn; none where there is no such."""
+    return _at_work.get(session, ())
 
 
 def _begin(
@@ -134,9 +134,9 @@ def _reap() -> None:
 
 
 @contextlib.contextmanager
-def _known(pid: int) -> Iterator[None]:
+def _known(pid: int, words: Sequence[str]) -> Iterator[None]:
     with _changed:
-        _at_work.add(pid)
+        _at_work[pid] = words
     try:
         if _stopping.is_set():
             # It had begun, and nobody knew of it yet.
@@ -145,7 +145,7 @@ def _known(pid: int) -> Iterator[None]:
     finally:
         # Before it is reaped: until then its number is nobody else's.
         with _changed:
-            _at_work.discard(pid)
+            _at_work.pop(pid, None)
             _changed.notify_all()
 
 

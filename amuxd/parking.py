@@ -199,6 +199,7 @@ class Parking:
         if why := entry.why_not_resumable or await self._runs.homes.why_lost(entry):
             ways = "; possible: stop, and then restart" if entry.lost else ""
             raise NotResumable(f"{name} stays parked: {why}{ways}")
+        await self._runs.places.check(entry)
         try:
             home, begun = await self._runs.launch(entry, resuming=True)
         except (LaunchRefused, OSError, StoreError) as error:

@@ -16,6 +16,7 @@ from amuxd.boots import Boots
 from amuxd.config import Settings
 from amuxd.errors import (
     Busy,
+    Displaced,
     Internal,
     InvalidTransition,
     LaunchFailed,
@@ -60,6 +61,9 @@ class Places(Protocol):
     async def look(self, entry: Entry) -> bool:
         """Whether its directory is there."""
 
+    async def check(self, entry: Entry) -> None:
+        """Raises Displaced where what stands in the place of its directory is another."""
+
     def shown_of(self, entry: Entry) -> Workspace | UnreadableWorkspace | None: ...
 
     async def ground(self, entry: Entry, command: Process) -> Ground | None:
@@ -90,9 +94,11 @@ class Runs:
     async def start_new(self, entry: Entry) -> None:
         """A command that cannot be started leaves a session that says why; what is refused leaves none."""
         try:
+            if entry.session.workspace_id and self.places.shown_of(entry) is None:
+                raise NoSuchWorkspace(f"the workspace of {entry.session.name} has just been removed")
             with contextlib.suppress(LaunchFailed):
                 await self.start(entry)
-        except (WorkspaceBusy, NoSuchWorkspace):
+        except (WorkspaceBusy, NoSuchWorkspace, Displaced):
             # Somebody was faster: with its slot, or with its removal.
             await self.remove(entry, force=False)
             raise
@@ -150,6 +156,7 @@ class Runs:
             raise not_resumable(entry, why)
         if fact.by_itself:
             # What it needs is there before it is said to begin.
+            await self.places.check(entry)
             await self._look_at_launch(entry, fact.resume)
             await self.supervisor.on_disk(self.supervisor.store.prepare_run, entry.id, entry.state.run + 1)
         # What began by itself is counted by whoever began it; a person's word begins the count anew.

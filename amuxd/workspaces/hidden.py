@@ -179,12 +179,17 @@ def is_spare(repository: Path, top: Path, environment: Mapping[str, str]) -> boo
             unseen = changed_unseen(repository, index_of(repository), environment)
             if changed or unseen or any(repositories_below(repository)):
                 return False
-        if any(remote.is_relative_to(top.resolve()) for remote in _remotes_on_disk(own)):
+        if any(_goes_with(top.resolve(), remote) for remote in _remotes_on_disk(own)):
             return False
         has_more = any((own / name).is_dir() for name in ("modules", "worktrees")) or operation_in(own)
         return not has_more and commits_of_its_own(own) == 0 and not abandoned(own)
     except (GitFailed, OSError):
         return False
+
+
+def _goes_with(top: Path, remote: Path) -> bool:
+    """What the worktree itself has is in its repository."""
+    return remote.is_relative_to(top) and remote not in (top, top / ".git")
 
 
 def _remotes_on_disk(own: Path) -> list[Path]:
@@ -250,11 +255,13 @@ def _is_as_cloned(git_directory: Path) -> bool:
     cloned = _CLONED.search(first)
     if cloned is None or more or packed.stat().st_mtime_ns > logs[0].stat().st_mtime_ns:
         return False
-    # git may write it anew when it clears up; the time in it stays, which may be a moment early.
-    if packed.stat().st_mtime >= int(cloned[1]) + 2:
+    refs = [line.partition(" ")[2] for line in _lines(packed) if not line.startswith(("#", "^"))]
+    if not all(ref.startswith(("refs/remotes/", "refs/tags/")) for ref in refs):
         return False
-    refs = [line.split(" ")[1] for line in _lines(packed) if not line.startswith(("#", "^"))]
-    return all(ref.startswith(("refs/remotes/", "refs/tags/")) for ref in refs)
+    # What clears up packs every branch, and writes anew what was logged; the time in it stays, which may be a
+    # moment early.
+    has_branch = any(files_in(git_directory / "refs/heads"))
+    return has_branch or packed.stat().st_mtime < int(cloned[1]) + 2
 
 
 def _lines(file: Path) -> list[str]:

@@ -113,13 +113,12 @@ def _keep_submodule(workspace: Workspace, submodule: Path, name: str, work: Sequ
     shallow as well, and one that lacks something cannot be fetched from."""
     fit = _UNFIT.sub(lambda unfit: f"%{ord(unfit[0]):02X}", name)
     goal = f"{stem(workspace)}/submodules/{fit}"
-    with contextlib.suppress(GitFailed):
-        if any((submodule / name).is_dir() for name in _FILES_OF_FILTERS):
-            # What git keeps of a file is only where filters find it.
-            raise GitFailed([], -1, f"{submodule} has more than git brings")
-        _fetch(workspace.repository, submodule, goal)
-        if not hidden.known_by(partial(git, workspace.repository), work, f"--glob={goal}/*"):
-            return f"{goal}/*"
+    # What git has of a file of theirs is only where it is.
+    if not any((submodule / name).is_dir() for name in _FILES_OF_FILTERS):
+        with contextlib.suppress(GitFailed):
+            _fetch(workspace.repository, submodule, goal)
+            if not hidden.known_by(partial(git, workspace.repository), work, f"--glob={goal}/*"):
+                return f"{goal}/*"
     try:
         place = _copy(_place_for(workspace) / name, submodule, work)
     except OSError as error:

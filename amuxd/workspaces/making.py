@@ -255,8 +255,8 @@ async def _given(path: str) -> str:
     return real
 
 
-def _out_of_reach(path: Path | str, error: OSError) -> InvalidArgument:
-    return InvalidArgument(f"{path} is out of reach: {error.strerror or 'it does not answer'}")
+def _out_of_reach(path: Path | str, error: OSError) -> Internal:
+    return Internal(f"{path} is out of reach: {error.strerror or 'it does not answer'}")
 
 
 def _real(path: str) -> str:

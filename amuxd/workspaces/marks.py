@@ -21,8 +21,12 @@ def why_another(directory: str, repository: str) -> str:
     own = _led_to(mark)
     if own is None or not own.is_dir():
         return ""
+    if not (own / "commondir").is_file():
+        is_whole = (own / "objects").is_dir()
+        return f"{mark} leads to another repository, {own}: put the worktree's own back" if is_whole else ""
     common = own / _line_of(own / "commondir")
-    of_it = [place for place in (Path(repository), Path(repository, ".git")) if place.is_dir()]
+    itself = Path(repository, ".git")
+    of_it = [place for place in (Path(repository), itself, _led_to(itself)) if place and place.is_dir()]
     written = own / place_of_worktree(own)
     is_of_another = of_it and not any(common.samefile(place) for place in of_it)
     if is_of_another or (written.is_file() and not written.samefile(mark)):

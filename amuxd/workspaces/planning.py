@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from amuxd.errors import InvalidArgument
+from amuxd.errors import Internal, InvalidArgument
 from amuxd.git import GitFailed, git
 from amuxd.helpers import INHERITED
 from amuxd.lines import lines_of
@@ -67,7 +67,7 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
         short = wish.branch.removeprefix(_HEADS)
         raise InvalidArgument(f"{wish.branch} is a ref: --branch {short} is its branch")
     common = common or repository_around(wish.repository)
-    repository = _repository_of(common)
+    repository = repository_of(common)
     branch = wish.branch or _branch_for(workspace)
     with ThreadPoolExecutor(3, "plan") as asking:
         checked = asking.submit(_check_branch, wish.repository, branch)
@@ -76,8 +76,10 @@ def planned(workspace: Workspace, wish: Wish, parent: Path, common: Path | None 
     try:
         checked.result()
         (exists, remotes), listed = refs.result(), registered.result()
+        if "/" in branch and not exists and not wish.base:
+            _refuse_name_of_remotes(str(repository), branch)
     except GitFailed as error:
-        raise InvalidArgument(f"git cannot tell what is in {repository}: {error}") from error
+        raise Internal(f"git cannot tell what is in {repository}: {error}") from error
     if exists and not wish.branch:
         raise InvalidArgument(
             f"there is a branch {branch} already: --branch {branch} takes it, --branch NEW makes another"
@@ -111,7 +113,7 @@ def require_text(what: str, name: str, way_out: str = "") -> None:
         raise InvalidArgument(f"its {what} {shown} is not UTF-8, and D-Bus can tell of no other{way_out}")
 
 
-def _repository_of(common: Path) -> Path:
+def repository_of(common: Path) -> Path:
     return common.parent if common.name == ".git" else common
 
 
@@ -121,7 +123,7 @@ def _below(parent: Path, repository: Path) -> Path:
 
 def looked_at(workspace: Workspace, parent: Path, common: Path) -> list[Path]:
     """Where planned() looks, and waits where nothing answers: each lies in the one before."""
-    below = _below(parent, _repository_of(common))
+    below = _below(parent, repository_of(common))
     return [parent, below, _wanted_place(below, workspace)]
 
 
@@ -170,16 +172,20 @@ def _short(name: str) -> str:
 
 def _refs_of(repository: str, branch: str) -> tuple[bool, list[str]]:
     """Whether there is a branch of that name, and which remotes have one."""
-    local, itself, remote = f"{_HEADS}{branch}", f"{_REMOTES}{branch}", f"{_REMOTES}*/{branch}"
-    found = lines_of(git(repository, "for-each-ref", "--format=%(refname)", local, itself, remote))
-    if itself in found and local not in found:
-        # git would take the name for either from then on.
-        short = branch.partition("/")[2]
-        raise InvalidArgument(
-            f"{branch} is a branch of a remote: --branch {short} takes it, --branch NEW --base {branch} "
-            "begins another there"
-        )
-    return local in found, [ref for ref in found if ref.startswith(_REMOTES) and ref.endswith(f"/{branch}")]
+    local, remote = f"{_HEADS}{branch}", f"{_REMOTES}*/{branch}"
+    found = lines_of(git(repository, "for-each-ref", "--format=%(refname)", local, remote))
+    return local in found, [ref for ref in found if ref.startswith(_REMOTES)]
+
+
+def _refuse_name_of_remotes(repository: str, branch: str) -> None:
+    """git would take that for either of both from then on."""
+    for remote in lines_of(git(repository, "remote")):
+        short = branch.removeprefix(f"{remote}/")
+        if short not in ("", branch, *_NO_BRANCHES) and standing.has_ref(repository, f"{_REMOTES}{branch}"):
+            raise InvalidArgument(
+                f"{branch} is a branch of the remote {remote}: --branch {short} takes it, "
+                f"--branch NEW --base {branch} begins another there"
+            )
 
 
 def _one_of(remotes: Sequence[str], repository: str, branch: str, wish: Wish) -> str:
@@ -193,8 +199,8 @@ def _one_of(remotes: Sequence[str], repository: str, branch: str, wish: Wish) ->
             return ref
     names = [ref.removeprefix(_REMOTES) for ref in remotes]
     raise InvalidArgument(
-        f"{', '.join(names[:-1])} and {names[-1]} are there: --base {names[0]} takes that one, "
-        "--base HEAD begins where you are"
+        f"{', '.join(names[:-1])} and {names[-1]} are there: amux ws add --base {names[0]} takes "
+        "that one, --base HEAD begins where you are"
     )
 
 

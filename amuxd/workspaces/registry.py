@@ -11,6 +11,7 @@ from typing import Protocol
 
 from amuxd.errors import (
     Ambiguous,
+    Displaced,
     Internal,
     InvalidArgument,
     InvalidTransition,
@@ -362,14 +363,18 @@ class Workspaces:
             entry.workspace_exists = exists
             self.supervisor.changed(entry, "Resumable")
 
+    async def check(self, entry: Entry) -> None:
+        if workspace := self.of(entry):
+            await self.refuse_displaced(workspace)
+
     async def refuse_displaced(self, workspace: Workspace) -> None:
         """Who works in what stands in the place of a worktree may work for any repository around it."""
         if not workspace.repository:
             return
         # Where nobody can tell, the start itself says why.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             if why := await ask(workspace.directory, marks.why_another, workspace.repository):
-                raise InvalidTransition(f"nobody can work in {workspace.name}: {why}")
+                raise Displaced(f"nobody can work in {workspace.name}: {why}")
 
     async def refuse_busy(self, workspace: Workspace) -> None:
         """Before a session is made for it in vain."""
@@ -488,11 +493,13 @@ class Workspaces:
 
     async def _tell_later(self, workspace_id: str) -> None:
         pause = RETRY_PAUSE
-        await asyncio.sleep(pause)
-        while await self._untold(workspace_id):
-            pause = min(2 * pause, LONGEST_PAUSE)
+        try:
             await asyncio.sleep(pause)
-        self._to_be_told.discard(workspace_id)
+            while await self._untold(workspace_id):
+                pause = min(2 * pause, LONGEST_PAUSE)
+                await asyncio.sleep(pause)
+        finally:
+            self._to_be_told.discard(workspace_id)
 
     def _take_in(self, workspace: Workspace) -> None:
         if workspace.id in self._known and self._known[workspace.id] != workspace:

@@ -220,7 +220,10 @@ class Remover:
         """With its directory, and neither at work there nor in the queue."""
         named = [*live, *self._workspaces.waiting_in(workspace.id)]
         others = [e for e in self._workspaces.sessions_in(workspace.id) if depends(e) and e not in named]
-        return [f"where {entry.session.name} works ({_stand(entry)}): it is orphaned" for entry in others]
+        return [
+            f"the place of {entry.session.name} to work in ({_stand(entry)}): it is orphaned"
+            for entry in others
+        ]
 
     def _named(self, entries: list[Entry]) -> str:
         return ", ".join(f"{entry.session.name} ({_stand(entry)})" for entry in entries)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from amuxd import callers
+from amuxd.workspaces.planning import repository_of
 
 Result = TypeVar("Result")
 
@@ -30,7 +31,7 @@ class Repositories:
         """For what somebody asked for, and not for what is mended after that."""
         turn = self.turn(repository)
         if turn.locked():
-            await callers.refuse_waited_for()
+            await callers.refuse_waited_for(str(repository_of(repository)))
         async with turn:
             await callers.refuse_gone()
             yield

@@ -222,7 +222,7 @@ def examine(
 ) -> Standing:
     """All of it; raises GitFailed where git cannot tell."""
     own = refuse_other(directory, found, repository)
-    inside = _everything_in(directory, own, environment)
+    inside = _everything_in(directory, own, directory, environment)
     files = inside.files
     whole = [name for name in files.ignored if name.endswith("/") and hidden.holds_files(directory / name)]
     files = replace(
@@ -256,7 +256,7 @@ def refuse_other(directory: Path, own: Path | None, repository: str) -> Path:
     mark = directory / ".git"
     if any(place == directory for _, place in mounted()) and not _is_of(directory, own):
         raise GitFailed([], -1, f"what is mounted at {directory} is not the worktree")
-    if not mark.exists():
+    if not mark.is_file() and not mark.is_symlink():
         # What git would write there makes no worktree of a directory that came in the place of one.
         way_out = repairing(repository) if any(directory.iterdir()) else "put the worktree back"
         raise GitFailed([], -1, f"{mark} is gone: {way_out}")
@@ -364,7 +364,7 @@ class _Inside:
     index: hidden.Index
 
 
-def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -> _Inside:
+def _everything_in(directory: Path, own: Path, top: Path, environment: Mapping[str, str]) -> _Inside:
     """Its files with those in its submodules, the repositories that lie in it, and its index."""
     refuse_elsewhere(directory)
     told, index = files_of(directory, environment, whole=True), hidden.index_of(directory)
@@ -373,7 +373,7 @@ def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -
     nested = [
         found
         for found in hidden.repositories_below(directory, index.submodules)
-        if not hidden.is_spare(found, directory, environment)
+        if not hidden.is_spare(found, top, environment)
     ]
     for name in index.submodules:
         inner = directory / name
@@ -386,7 +386,7 @@ def _everything_in(directory: Path, own: Path, environment: Mapping[str, str]) -
                 # The worktree of a repository elsewhere, which nobody asks for its commits.
                 nested.append(inner)
                 continue
-            below = _everything_in(inner, repository, environment)
+            below = _everything_in(inner, repository, top, environment)
             # These are told as a change of the submodule itself, unless its own settings hide them.
             seen = {*below.told.uncommitted, *below.told.untracked} if name in told.uncommitted else set()
             uncommitted += [f"{name}/{path}" for path in below.files.uncommitted if path not in seen]

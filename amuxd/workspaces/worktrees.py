@@ -56,12 +56,17 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
         except GitFailed as error:
             left = f"; {directory} is left, for it could not be taken back ({error})"
 
+    def undo_branch() -> None:
+        # It says who made what is left.
+        if not left:
+            branches.delete(workspace, workspace.branch, force=False)
+
     try:
         with contextlib.ExitStack() as undoing:
             _make_parents(directory, wish.umask, undoing)
             if workspace.made_branch:
                 _make_branch(workspace, wish.umask)
-                undoing.callback(branches.delete, workspace, workspace.branch, force=False)
+                undoing.callback(undo_branch)
                 _follow_remote(workspace, wish.umask)
             # Whatever lies there is somebody else's, and git would take one that is empty.
             _make_directory(directory, wish.umask)
@@ -70,13 +75,12 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
             source = _source(wish.repository) if wish.copy else None
             copied = copies.bring(source, directory, wish.copy) if source else {}
             undoing.pop_all()
-    except FileExistsError as error:
-        raise InvalidArgument(f"{workspace.name} could not be made: {error.filename} is there") from error
     except (GitFailed, Stopping, OSError) as error:
         why = f"{workspace.name} could not be made: {_why(error)}{left}"
         if left:
             raise NotTakenBack(why) from error
-        raise (InvalidArgument if _IN_USE.search(why) else Internal)(why) from error
+        is_taken = isinstance(error, FileExistsError) or _IN_USE.search(why)
+        raise (InvalidArgument if is_taken else Internal)(why) from error
     copied_from = str(source) if copied else ""
     return replace(
         workspace, copied=copied, copied_from=copied_from, hook_failure=hook_failure, being_made=False
@@ -84,6 +88,8 @@ def make(workspace: Workspace, wish: Wish) -> Workspace:
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, FileExistsError):
+        return f"{error.filename} is there"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
@@ -159,11 +165,15 @@ def _follow_remote(workspace: Workspace, umask: int) -> None:
 
 def _undo_worktree(workspace: Workspace) -> None:
     """What took long to write takes long to delete."""
+    directory = Path(workspace.directory)
     if workspace.directory in worktrees(workspace.repository):
         words = ["worktree", "remove", "--force", "--force", workspace.directory]
         git(workspace.repository, *words, deadline=CHECKOUT)
     # git had not begun.
-    _remove_if_empty(Path(workspace.directory))
+    _remove_if_empty(directory)
+    if (directory / ".git").is_file():
+        # git knows nothing of it from where it could not delete a file on.
+        raise GitFailed([], -1, f"something in {directory} cannot be deleted")
 
 
 def _remove_if_empty(directory: Path) -> None:

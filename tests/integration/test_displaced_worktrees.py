@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from agent_fixtures import Agents
 from harness.daemon import Amux
 from harness.repositories import git, repository
 from harness.waiting import until
@@ -101,3 +102,27 @@ def test_one_that_is_taken_away_waits_in_the_queue(amux: Amux, repo: Path) -> No
     (directory / "git").rename(directory / ".git")
     waiting.call("Start")
     assert waiting.wait_state("running") == "running"
+
+
+def test_one_that_is_parked_stays_so(amux: Amux, repo: Path) -> None:
+    agents = Agents(amux)
+    agents.configure()
+    amux.cli("ws", "add", "fix", cwd=repo)
+    directory = workspace_directory(amux, "fix")
+    session = agents.create(workspace="fix", cwd=str(directory))
+    session.send("first")
+    until(lambda: "heard 1: first" in session.log())
+    session.call("Park")
+    # While amuxd is away nobody sees it go.
+    amux.stop()
+    away = directory.rename(directory.with_name("away"))
+    directory.mkdir()
+    amux.start()
+    refused = amux.cli("send", session.id, "second", check=False)
+    assert refused.returncode == 4
+    assert f"nobody can work in fix: {directory}/.git is gone" in refused.stderr
+    assert session.get("Parked")
+    directory.rmdir()
+    away.rename(directory)
+    session.send("second")
+    until(lambda: "heard 2: second" in session.log())

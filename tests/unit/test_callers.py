@@ -1,11 +1,13 @@
 """What waited for its turn is not begun once whoever asked for it has gone."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from standin_host import caller
 
+from amuxd import helpers
 from amuxd.errors import Busy
 from amuxd.workspaces.repositories import Repositories
 
@@ -55,3 +57,32 @@ def test_what_is_mended_after_that_is_not_for_who_asked() -> None:
         return await mending
 
     assert asyncio.run(story()) == "mended"
+
+
+@pytest.mark.parametrize(("helper", "is_refused"), [("/code", True), ("/elsewhere", False), ("", False)])
+def test_who_is_waited_for_by_what_it_waits_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch, helper: str, is_refused: bool
+) -> None:
+    """As a hook is, whose session is that of the git that calls it."""
+    at_work = {os.getsid(0): ["git", "-C", helper, "worktree", "add"]} if helper else {}
+    monkeypatch.setattr(helpers, "_at_work", at_work)
+
+    async def is_there() -> bool:
+        return True
+
+    async def story() -> None:
+        repositories = Repositories()
+
+        async def serve() -> None:
+            async with repositories.turn_of_caller(REPOSITORY):
+                pass
+
+        async with repositories.turn(REPOSITORY):
+            asking = asyncio.get_running_loop().create_task(serve(), context=caller(is_there))
+            if is_refused:
+                with pytest.raises(Busy, match="another worktree of the repository waits for that hook"):
+                    await asking
+        if not is_refused:
+            await asking
+
+    asyncio.run(story())

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.repositories import repository
 from standin_host import World, in_world
 from test_comeback_rules import SLEEPER
 from test_surroundings import KEEPER
 
 from amuxd import comeback, conversations, learning
+from amuxd.config import Settings, WorkspaceSettings
 from amuxd.errors import LaunchFailed, WorkspaceBusy
 from amuxd.hosts import LaunchRefused
 from amuxd.records import ResumePolicy
 from amuxd.registry import Entry
 from amuxd.states import State
 from amuxd.store import StoreError
+from amuxd.workspaces.making import Asked, Maker
+from amuxd.workspaces.repositories import Repositories
 
 Story = Callable[[World, Entry, Path], Awaitable[None]]
 
@@ -119,6 +123,30 @@ def test_a_home_that_is_not_mounted_yet(tmp_path: Path, monkeypatch: pytest.Monk
         await comes_back(world, entry)
 
     with_suspended(tmp_path, story)
+
+
+def test_a_worktree_that_is_not_mounted_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is mounted there is an empty directory until then."""
+
+    async def story(world: World) -> None:
+        trees = tmp_path / "trees"
+        world.runs.configure(Settings(workspaces=WorkspaceSettings(trees)))
+        repo = repository(tmp_path / "code")
+        maker = Maker(world.runs, world.workspaces, Repositories())
+        made = await maker.add(Asked("fix", repository=str(repo)))
+        entry = await world.create(None, "sleep", "1000", resume=ResumePolicy.AUTO, workspace_id=made.id)
+        await world.runs.start(entry)
+        await world.runs.suspend("amuxd was stopped")
+        world.runs.homes.leave(entry)
+        directory = Path(made.directory)
+        away = move(directory, tmp_path / "away")
+        empty = move(make_home(tmp_path), directory)
+        await refused_often(world, entry, monkeypatch)
+        move(empty, tmp_path / "empty")
+        move(away, directory)
+        await comes_back(world, entry)
+
+    asyncio.run(in_world(tmp_path / "state", story))
 
 
 @pytest.mark.parametrize("disk_refuses", [False, True])

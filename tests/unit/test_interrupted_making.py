@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import shutil
 import subprocess
 import threading
 from dataclasses import replace
@@ -258,33 +259,48 @@ def test_what_another_workspace_has_is_not_taken_back(tmp_path: Path) -> None:
     asyncio.run(in_world(tmp_path / "state", story))
 
 
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left"), FileExistsError(17, "is there")])
+@pytest.mark.parametrize("branch", ["", "dev"])
+@pytest.mark.parametrize("is_listed", [True, False])
 def test_what_cannot_be_taken_back_is_known_until_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError, branch: str, is_listed: bool
 ) -> None:
-    def refuse(directory: object, *words: str, **how: Any) -> str:
-        if words[:2] == ("worktree", "remove"):
-            assert how["deadline"] == CHECKOUT
-            raise GitFailed([], -1, "git worktree took longer than 600 s")
-        return real_git(directory, *words, **how)  # type: ignore[arg-type]
+    directory = tmp_path / "trees/code/fix"
+
+    def refuse(place: object, *words: str, **how: Any) -> str:
+        if words[:2] != ("worktree", "remove"):
+            return real_git(place, *words, **how)  # type: ignore[arg-type]
+        assert how["deadline"] == CHECKOUT
+        if not is_listed:
+            # As git does it where it cannot delete all of the files.
+            shutil.rmtree(git(directory, "rev-parse", "--absolute-git-dir"))
+        raise GitFailed([], -1, "git worktree took longer than 600 s")
+
+    def fail(*_: object) -> dict[str, str]:
+        raise failure
 
     async def story(world: World) -> None:
         workspaces = world.workspaces
         world.runs.configure(Settings(workspaces=WorkspaceSettings(tmp_path / "trees", (".env",))))
         repo = repository(tmp_path / "code")
+        git(repo, "branch", "dev")
         monkeypatch.setattr(worktrees, "git", refuse)
-        monkeypatch.setattr(copies, "bring", refuse_copies)
-        directory = tmp_path / "trees/code/fix"
-        with pytest.raises(
-            Internal,
-            match=rf"No space left on device; {directory} is left, for it could not be taken back \(git work",
-        ):
-            await Maker(world.runs, workspaces, Repositories()).add(Asked("fix", repository=str(repo)))
+        monkeypatch.setattr(copies, "bring", fail)
+        monkeypatch.setattr(making, "RETRY_PAUSE", 0.01)
+        asked = Asked("fix", repository=str(repo), branch=branch)
+        why = f"{directory} is left, for it could not be taken back \\(git worktree took"
+        with pytest.raises(Internal, match=why):
+            await Maker(world.runs, workspaces, Repositories()).add(asked)
         (unread,) = workspaces.not_readable.values()
         assert f"{directory} is left" in unread.why
-        assert directory.exists()
+        if not is_listed:
+            why = f"something in {directory} cannot be deleted"
+            await world.until(lambda: next(iter(workspaces.not_readable.values())).why == why)
+            shutil.rmtree(directory)
         monkeypatch.setattr(worktrees, "git", real_git)
         await world.until(lambda: not workspaces.not_readable)
-        assert not directory.exists()
-        assert git(repo, "branch", "--list", "fix") == ""
+        assert not world.workspaces.ledger.load_all()
+        assert git(repo, "branch", "--format=%(refname:short)").split() == ["dev", "main"]
 
     asyncio.run(in_world(tmp_path / "state", story))
+    assert not directory.exists()

@@ -4,12 +4,14 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from harness.repositories import commit, empty_repository, git, repository
 from worktree_work import (
+    ALLOW,
     CACHE,
     add,
     exclude,
@@ -17,6 +19,8 @@ from worktree_work import (
     released_on_no_branch,
     repo,  # noqa: F401
     show_no_untracked,
+    update,
+    with_submodule,
 )
 
 from amuxd import mounts
@@ -299,3 +303,58 @@ def test_a_commit_in_whose_place_another_is_shown(repo: Path) -> None:
     commit(repo, "else")
     git(repo, "replace", "--graft", "main", tip)
     assert refusal(made) == "1 commit on no other branch and no remote"
+
+
+def test_clones_that_have_their_commits_of_each_other_in_two_submodules(repo: Path) -> None:
+    library = with_submodule(repo, "one")
+    git(repo, *ALLOW, "submodule", "add", "-q", str(library), "two")
+    git(repo, "commit", "-q", "-m", "with two submodules")
+    made = add(repo)
+    clones = [update(made, name) / "cache/clone" for name in ("one", "two")]
+    for clone in clones:
+        exclude_in(clone.parent.parent)
+        git(repo, "clone", "-q", str(repo), str(clone))
+    commit(clones[0], "more")
+    for clone, other in zip(clones, clones[::-1], strict=True):
+        git(clone, "remote", "add", "other", str(other))
+    git(clones[1], "fetch", "-q", "other")
+    git(clones[1], "reset", "-q", "--hard", "other/main")
+    git(clones[0], "fetch", "-q", "other")
+    told = refusal(made, with_ignored=True)
+    assert "one/cache/clone" in told
+    assert "two/cache/clone" in told
+
+
+def exclude_in(submodule: Path) -> None:
+    place = Path(git(submodule, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude"))
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("/cache\n")
+
+
+def test_a_clone_of_the_worktree_itself_has_no_work_in_it(repo: Path) -> None:
+    exclude(repo, "/cache")
+    made = add(repo)
+    for number, url in enumerate((made.directory, f"{made.directory}/.git", "../..")):
+        clone = Path(made.directory) / f"cache/clone{number}"
+        git(repo, "clone", "-q", made.directory, str(clone))
+        git(clone, "remote", "set-url", "origin", url)
+    assert worktrees.remove(made, force=False) == Removed(CACHE, [])
+
+
+def test_a_copy_of_a_clone_of_a_release_has_no_work_in_it(repo: Path) -> None:
+    """All of it is as new as that."""
+    released_on_no_branch(repo)
+    exclude(repo, "/cache")
+    made = add(repo)
+    clone = Path(made.directory) / "cache/clone"
+    git(repo, "clone", "-q", f"file://{repo}", str(clone))
+    later = time.time_ns() + 10**10
+    for file in (clone / ".git/packed-refs", clone / ".git/logs/refs/remotes/origin/HEAD"):
+        os.utime(file, ns=(later, later))
+    assert worktrees.remove(made, force=False) == Removed(CACHE, [])
+
+
+def test_a_damaged_list_of_packed_refs_says_nothing(repo: Path) -> None:
+    made, clone = clone_of(repo)
+    (clone / ".git/packed-refs").write_text("rubbish\n")
+    assert "cache/clone" in refusal(made)

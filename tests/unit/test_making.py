@@ -13,7 +13,7 @@ from harness.repositories import git, repository
 from standin_host import World, in_world
 
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import InvalidArgument, NoSuchWorkspace, WorkspaceBusy
+from amuxd.errors import Internal, InvalidArgument, NoSuchWorkspace, WorkspaceBusy
 from amuxd.records import Workspace
 from amuxd.workspaces import copies, directories, worktrees
 from amuxd.workspaces.ledger import Ledger
@@ -136,7 +136,7 @@ def test_a_directory_that_may_not_be_looked_into_is_refused(
 
     monkeypatch.setattr(os.path, "realpath", refuse)
     (refused,) = added_at_once(tmp_path, Asked("here", path="/here"))
-    assert isinstance(refused, InvalidArgument)
+    assert isinstance(refused, Internal)
     assert str(refused) == "/here is out of reach: Permission denied"
 
 
@@ -228,9 +228,7 @@ def test_whatever_goes_wrong_leaves_nothing_that_nobody_knows_of(
     assert git(repo, "branch", "--list", "fix") == ""
 
 
-def test_a_set_up_that_a_removal_refuses_leaves_no_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_up_that_a_removal_refuses_leaves_no_session(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         workspaces = world.workspaces
         (tmp_path / ".git").write_text("gitdir: /code/.git/worktrees/fix\n")
@@ -241,17 +239,29 @@ def test_a_set_up_that_a_removal_refuses_leaves_no_session(
             with pytest.raises(WorkspaceBusy, match="the workspace fix is being removed"):
                 await maker.set_up(one, "true", {})
         assert list(world.supervisor.registry) == []
-        # Or has been, just before its turn.
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+@pytest.mark.parametrize("last_look", [1, 2])
+def test_a_set_up_in_what_has_just_been_removed_leaves_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_look: int
+) -> None:
+    async def story(world: World) -> None:
+        workspaces = world.workspaces
+        one = await workspaces.write(Workspace("abc123", "fix", str(tmp_path), 1))
+        workspaces.know(one)
         looks: list[Workspace] = []
 
         async def remove(workspace: Workspace) -> None:
             looks.append(workspace)
-            if len(looks) == 2:
+            if len(looks) == last_look:
                 await workspaces.forget(workspace)
 
         monkeypatch.setattr(workspaces, "refuse_displaced", remove)
-        with pytest.raises(NoSuchWorkspace, match="the workspace fix has just been removed"):
-            await maker.set_up(one, "true", {})
+        with pytest.raises(NoSuchWorkspace, match="has just been removed"):
+            await Maker(world.runs, workspaces, Repositories()).set_up(one, "true", {})
+        assert len(looks) == last_look
         assert list(world.supervisor.registry) == []
         assert world.store.load_all() == []
 

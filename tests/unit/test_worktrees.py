@@ -11,6 +11,7 @@ from worktree_work import (
     add,
     branches,
     misleading_environment,  # noqa: F401
+    planned,
     refused,
     removed,
     repo,  # noqa: F401
@@ -219,7 +220,7 @@ def test_of_the_branches_of_two_remotes_none_is_guessed(repo: Path) -> None:
     clone = with_two_remotes(repo)
     with pytest.raises(InvalidArgument) as told:
         add(clone)
-    way_out = "--base fork/fix takes that one, --base HEAD begins where you are"
+    way_out = "amux ws add --base fork/fix takes that one, --base HEAD begins where you are"
     assert str(told.value) == f"fork/fix and own/fix are there: {way_out}"
     assert branches(clone) == {"main"}
     git(clone, "config", "checkout.defaultRemote", "elsewhere")
@@ -246,12 +247,25 @@ def test_a_branch_of_a_remote_is_not_made_another_of_the_same_name(repo: Path) -
     with pytest.raises(InvalidArgument) as told:
         add(clone, branch="origin/feat/x")
     way_out = "--branch feat/x takes it, --branch NEW --base origin/feat/x begins another there"
-    assert str(told.value) == f"origin/feat/x is a branch of a remote: {way_out}"
+    assert str(told.value) == f"origin/feat/x is a branch of the remote origin: {way_out}"
     assert branches(clone) == {"main"}
+    with pytest.raises(InvalidArgument, match="is a branch of the remote origin"):
+        add(clone, "origin/feat/x")
     assert add(clone, branch="feat/x").base == "refs/remotes/origin/feat/x"
-    # Who has made one so called may have it.
+    # Who says from where, or has made one so called, means that name.
+    begun = add(clone, "begun", "begun1", branch="origin/feat/x", base="main")
+    assert (begun.branch, begun.base) == ("origin/feat/x", "refs/heads/main")
     git(clone, "branch", "origin/main")
     assert add(clone, "other", "other1", branch="origin/main").branch == "origin/main"
+
+
+def test_a_branch_below_the_name_of_a_remote_is_not_that_of_the_workspace(repo: Path) -> None:
+    git(repo, "branch", "wip/alice")
+    clone = repo.parent / "clone"
+    git(repo.parent, "clone", "-q", "-o", "alice", str(repo), str(clone))
+    assert add(clone, "alice").base == "refs/heads/main"
+    # And what a remote has as its default is no branch of that name.
+    assert planned(clone, "other", "other1", branch="alice/HEAD").branch == "alice/HEAD"
 
 
 @pytest.mark.parametrize(
@@ -345,7 +359,7 @@ def test_a_repository_that_git_cannot_read_is_refused(
         raise GitFailed([], 128, "bad ref")
 
     monkeypatch.setattr(planning, question, fail)
-    with pytest.raises(InvalidArgument, match=f"git cannot tell what is in {repo}: bad ref"):
+    with pytest.raises(Internal, match=f"git cannot tell what is in {repo}: bad ref"):
         add(repo)
 
 
