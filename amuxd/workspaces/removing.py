@@ -192,7 +192,7 @@ class Remover:
 
     def _is_at_work(self, entry: Entry) -> bool:
         """Also one whose processes work on while nobody looks after it, or in a shell that stayed open."""
-        if entry.state.state in LIVE or (entry.state.state is State.SUSPENDED and entry.looked_in_vain):
+        if entry.state.state in LIVE or entry.may_live:
             return True
         shell = entry.state.command
         return entry.shell_open and shell is not None and processes.may_have_children(shell)

@@ -83,8 +83,19 @@ def waits(place: Place, facts: Facts) -> bool:
     return state is not None and state.state is State.CREATED and state.run == place.run
 
 
+def has_begun(place: Place, facts: Facts) -> bool:
+    """Though it is in the queue: its start was written when the amuxd that ended had given it up."""
+    try:
+        state = facts.state_of(place.session_id)
+    except NotKnown:
+        return False
+    is_begun = state is not None and state.run == place.run and state.state is not State.CREATED
+    return is_begun and holds(place, facts)
+
+
 def tidied(workspace: Workspace, facts: Facts) -> Workspace:
     holders = [place for place in workspace.holders if holds(place, facts)]
+    holders += [place for place in workspace.queue if has_begun(place, facts)]
     held = {(place.session_id, place.run) for place in holders}
     queue = [p for p in queued(workspace) if waits(p, facts) and (p.session_id, p.run) not in held]
     if holders == workspace.holders and queue == workspace.queue:

@@ -53,6 +53,8 @@ class Standing:
     # Worktrees elsewhere that are those of its submodules.
     leaning: list[str] = field(default_factory=list)
     unpushed: int = 0
+    # Of these those that go with it: what is on a branch that stays does not.
+    going: int = 0
     stashes: int = 0
     operation: str = ""
     # By a person, who did not want it to go.
@@ -74,7 +76,7 @@ def thrown_away(standing: Standing) -> list[str]:
     """What goes with it, each in a few words: also what keeps nobody from removing it."""
     again = standing.files.made_again
     # Stashes are the repository's, and stay there.
-    standing = replace(standing, stashes=0)
+    standing = replace(standing, stashes=0, unpushed=standing.going)
     place = standing.out_of_sight
     unseen = f"what git keeps for {place}, which is not there" if place else ""
     more = _counted(len(again), "ignored directory", "ignored directories", _examples(_by_name(again), 8))
@@ -184,7 +186,7 @@ def files_of(
 
 
 def read_status(printed: str, missing_filters: Sequence[str] = ()) -> Files:
-    head = branch = upstream = ""
+    head = branch = named = upstream = ""
     ahead = behind = 0
     uncommitted, untracked, ignored = [], [], []
     records = iter(printed.split("\0"))
@@ -198,8 +200,10 @@ def read_status(printed: str, missing_filters: Sequence[str] = ()) -> Files:
                 case "branch.head":
                     branch = "" if value == _DETACHED else value
                 case "branch.upstream":
-                    upstream = value
+                    named = value
                 case "branch.ab":
+                    # One that is gone, as once it is merged, is named as well, and compared with nothing.
+                    upstream = named
                     plus, minus = value.split()
                     ahead, behind = int(plus), -int(minus)
         elif kind == "?":
@@ -338,13 +342,15 @@ def _kept_by_git(own: Path | None, repository: str, files: Files, made_branch: s
     modules = own / "modules" if own else Path()
     submodules = {str(at.relative_to(modules)): at for at in submodule_directories(modules)} if own else {}
     leaning = [link for at in submodules.values() for link in hidden.worktrees_of(at)]
+    at_stake = unpushed(repository, tips, files.branch, made_branch)
     return Standing(
         files,
         tips,
         objects=hidden.objects_of_its_own(own) if own else [],
         autostashes=hidden.autostashes(own) if own else [],
         leaning=leaning,
-        unpushed=unpushed(repository, tips, files.branch, made_branch),
+        unpushed=at_stake,
+        going=only_here(repository, tips, {made_branch}) if at_stake else 0,
         stashes=_stashes(repository, branches, detached=bool(own) and not files.branch),
         operation=hidden.operation_in(own) if own else "",
         lock=hidden.lock_by_a_person(own) if own else "",

@@ -10,7 +10,7 @@ from harness.repositories import git, repository
 from standin_host import World, caller, in_world
 
 from amuxd.config import Settings, WorkspaceSettings
-from amuxd.errors import Busy, WorkspaceBusy, WorkspaceDirty
+from amuxd.errors import Busy, InvalidTransition, WorkspaceBusy, WorkspaceDirty
 from amuxd.records import Session, Workspace
 from amuxd.registry import Entry
 from amuxd.supervisor import now
@@ -158,5 +158,25 @@ def test_what_was_ended_for_a_removal_ends_with_it_whoever_has_gone(tmp_path: Pa
         assert removed.lost == ["what busy does (running): it is stopped"]
         assert busy.state.state == "stopped"
         assert not worktrees.look(made).is_here
+
+    asyncio.run(in_world(tmp_path / "state", story))
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_amuxd_looks_away_from_as_it_ends_lives_all_the_same(tmp_path: Path, force: bool) -> None:
+    async def story(world: World) -> None:
+        removing = Removing(world, tmp_path)
+        made = await removing.add()
+        busy = await at_work(removing, made)
+        await world.runs.suspend("amuxd was stopped")
+        why = (
+            r"busy is suspended: it cannot be ended"
+            if force
+            else r"fix has live sessions: busy \(suspended\)"
+        )
+        with pytest.raises(InvalidTransition if force else WorkspaceDirty, match=why):
+            await removing.remover.remove(made, force)
+        assert worktrees.look(made).is_here
+        assert busy.state.state == "suspended"
 
     asyncio.run(in_world(tmp_path / "state", story))

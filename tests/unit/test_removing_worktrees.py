@@ -74,6 +74,8 @@ def test_work_that_is_on_no_remote_is_told_where_there_are_remotes(repo: Path) -
     made = add(repo, branch="old")
     commit(made.directory, "more")
     assert refused(made) == "fix has 1 commit on no other branch and no remote"
+    # Nothing of it goes: the branch stays.
+    assert worktrees.would_lose(made, force=True).lost == []
     git(made.directory, "push", "-q", "origin", "old")
     assert removed(made)
     assert "old" in branches(repo)

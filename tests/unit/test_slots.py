@@ -74,6 +74,17 @@ def test_one_that_waited_and_was_given_a_slot_in_vain_is_the_next_still() -> Non
     assert slots.tidied(given.workspace, begun) == given.workspace
 
 
+def test_one_that_began_though_its_slot_was_taken_back_holds_one() -> None:
+    """amuxd ended while that it starts was being written, and gave its slot back before it was."""
+    before = a_workspace(1, queue=[a_place("s"), a_place("t")])
+    waits = a_state(State.CREATED)
+    after = slots.tidied(before, facts({"s": a_state(State.STARTING), "t": waits}))
+    assert (after.holders, after.queue) == ([a_place("s")], [a_place("t")])
+    assert slots.free(after) == 0
+    over = slots.tidied(before, facts({"s": a_state(State.STOPPED), "t": waits}))
+    assert (over.holders, over.queue) == ([], [a_place("t")])
+
+
 def test_one_that_did_not_wait_does_not_get_in_line_by_failing() -> None:
     given = slots.take(a_workspace(1), a_place(), False, facts(a_state(State.CREATED)))
     assert isinstance(given, Taken)

@@ -22,6 +22,7 @@ from amuxd.errors import Internal, InvalidArgument, WorkspaceDirty
 from amuxd.git import GitFailed
 from amuxd.records import Workspace
 from amuxd.workspaces import planning, standing, worktrees
+from amuxd.workspaces.in_common import against_base
 from amuxd.workspaces.planning import Wish
 
 
@@ -201,6 +202,21 @@ def test_a_branch_of_the_remote_is_followed(repo: Path) -> None:
     commit(made.directory, "more")
     found = standing.files_of(made.directory)
     assert (found.upstream, found.ahead, found.behind) == ("origin/theirs", 1, 0)
+
+
+def test_what_follows_a_branch_that_is_gone_is_compared_with_its_base(repo: Path) -> None:
+    """As once it was merged, and deleted on the remote."""
+    clone = repo.parent / "clone"
+    git(repo.parent, "clone", "-q", str(repo), str(clone))
+    made = add(clone)
+    commit(made.directory, "more")
+    git(made.directory, "push", "-q", "-u", "origin", "fix")
+    files = standing.files_of(made.directory)
+    assert (files.upstream, against_base(files, made).ahead) == ("origin/fix", 0)
+    git(repo, "branch", "-q", "-D", "fix")
+    git(clone, "fetch", "-q", "--prune")
+    files = standing.files_of(made.directory)
+    assert (files.upstream, against_base(files, made).ahead) == ("", 1)
 
 
 def with_two_remotes(repo: Path) -> Path:
