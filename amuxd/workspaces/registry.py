@@ -487,7 +487,7 @@ class Workspaces:
             return untold
 
     def _outlook(self, workspace: Workspace, entry: Entry) -> str:
-        if self.presence.get(workspace.id, Presence.PRESENT) is not Presence.PRESENT:
+        if not self._is_there(workspace):
             return f"; begins once {workspace.directory} is there"
         return f"; cannot begin: {entry.obstacle}" if entry.obstacle else ""
 
@@ -517,14 +517,19 @@ class Workspaces:
             entry.queued_run = entry.state.run if may_wait else runs.get(entry.id, 0)
 
     def _busy(self, workspace: Workspace, busy: slots.Busy) -> WorkspaceBusy:
-        held = f"{workspace.name} has {workspace.slots} slot{'s' if workspace.slots > 1 else ''}"
-        holders = self._named(busy.holders)
+        number = f"{workspace.name} has {workspace.slots} slot{'s' if workspace.slots > 1 else ''}"
+        holders = f", held by {self._named(busy.holders)}" if busy.holders else ""
         waiting = f"; waiting before you: {self._named(busy.ahead)}" if busy.ahead else ""
-        return WorkspaceBusy(f"{held}, held by {holders}{waiting}")
+        away = "" if self._is_there(workspace) else f"; {workspace.directory} is not there"
+        return WorkspaceBusy(f"{number}{holders}{waiting}{away}")
+
+    def _is_there(self, workspace: Workspace) -> bool:
+        """For all that is known."""
+        return self.presence.get(workspace.id, Presence.PRESENT) is Presence.PRESENT
 
     def _named(self, places: list[Place]) -> str:
         names = []
         for place in places:
             entry = self.supervisor.registry.get(place.session_id)
             names.append(f"{entry.session.name} ({entry.id})" if entry else place.session_id)
-        return ", ".join(names) or "those that wait"
+        return ", ".join(names)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_fixtures import Agents
+from harness.client import Session
 from harness.daemon import Amux
 from harness.repositories import git, repository
 from harness.waiting import until
@@ -43,6 +44,12 @@ def a_worktree_of_another_repository(directory: Path) -> str:
     return f"{directory}/.git leads to another worktree, {own}"
 
 
+def at_work(amux: Amux) -> Session:
+    session = run_in(amux, "fix", "sh", "-c", "echo ready; exec sleep 1000")
+    until(lambda: "ready" in session.log())
+    return session
+
+
 @pytest.mark.parametrize(
     "replace", [an_empty_directory, a_repository, another_worktree, a_worktree_of_another_repository]
 )
@@ -50,7 +57,7 @@ def test_nothing_begins_in_it(amux: Amux, repo: Path, replace: Callable[[Path], 
     for name in ("fix", "other"):
         amux.cli("ws", "add", name, cwd=repo)
     directory = workspace_directory(amux, "fix")
-    session = run_in(amux, "fix")
+    session = at_work(amux)
     away = directory.rename(directory.with_name("away"))
     assert session.wait_state("orphaned") == "orphaned"
     why = f"amux: nobody can work in fix: {replace(directory)}: put "
@@ -113,16 +120,11 @@ def test_one_that_is_parked_stays_so(amux: Amux, repo: Path) -> None:
     session.send("first")
     until(lambda: "heard 1: first" in session.log())
     session.call("Park")
-    # While amuxd is away nobody sees it go.
-    amux.stop()
-    away = directory.rename(directory.with_name("away"))
-    directory.mkdir()
-    amux.start()
+    (directory / ".git").rename(directory / "git")
     refused = amux.cli("send", session.id, "second", check=False)
     assert refused.returncode == 4
     assert f"nobody can work in fix: {directory}/.git is gone" in refused.stderr
     assert session.get("Parked")
-    directory.rmdir()
-    away.rename(directory)
+    (directory / "git").rename(directory / ".git")
     session.send("second")
     until(lambda: "heard 2: second" in session.log())

@@ -158,6 +158,10 @@ def test_a_place_that_cannot_be_told_holds_also_while_the_directory_is_away(
         until(lambda: behind.get("Reason") == f"{waits} (2nd){outlook}")
         assert (session.state, session.get("Unwritten")) == ("created", "")
     until(lambda: session.get("Reason") == f"{waits} (1st){outlook}")
+    names = rf"{session.get('Name')} \({session.id}\), {behind.get('Name')} \({behind.id}\)"
+    why = f": here has 1 slot; waiting before you: {names}; {tmp_path} is not there$"
+    with pytest.raises(CallFailed, match=why):
+        run_in(amux, "true")
     aside.rename(tmp_path)
     assert session.wait_state("running") == "running"
     assert behind.state == "created"
