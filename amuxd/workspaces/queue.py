@@ -29,7 +29,8 @@ class Queue(Listener, WorkspaceListener):
         self._runs = runs
         self._supervisor = runs.supervisor
         self._workspaces = workspaces
-        self._starting: set[str] = set()
+        # And whether it was its turn once more meanwhile: what keeps it from beginning may be gone by then.
+        self._starting: dict[str, bool] = {}
         self._waiting: set[str] = set()
 
     async def begin(self) -> None:
@@ -105,8 +106,9 @@ class Queue(Listener, WorkspaceListener):
 
     def _begin_next(self, workspace: Workspace) -> None:
         for entry in self._workspaces.waiting_in(workspace.id)[: free(workspace)]:
-            if entry.id not in self._starting:
-                self._starting.add(entry.id)
+            is_new = entry.id not in self._starting
+            self._starting[entry.id] = not is_new
+            if is_new:
                 self._supervisor.spawn(self._start(entry))
 
     async def _start(self, entry: Entry) -> None:
@@ -122,7 +124,8 @@ class Queue(Listener, WorkspaceListener):
                 entry.obstacle = _obstacle(entry, error)
                 await self._tell_obstacle(entry.session.workspace_id)
         finally:
-            self._starting.discard(entry.id)
+            if self._starting.pop(entry.id) and entry.waits_for_slot:
+                self._advance(entry)
 
     async def _tell_obstacle(self, workspace_id: str) -> None:
         # The slot that it was given in vain is its no more, and its place is again.

@@ -93,6 +93,25 @@ def test_it_is_said_until_it_is_gone(
     on(tmp_path, story)
 
 
+def test_what_goes_just_while_it_is_said_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World, queue: Queue) -> None:
+        holder, first = await queued(world, 1)
+        refusals = Refusals(world, monkeypatch)
+        refusals.of, refusals.why = first.id, "the disk is full"
+        say = queue._tell_obstacle
+
+        async def say_while_it_goes(workspace_id: str) -> None:
+            refusals.why = ""
+            await queue.advance(workspace_id)
+            await say(workspace_id)
+
+        monkeypatch.setattr(queue, "_tell_obstacle", say_while_it_goes)
+        await world.runs.stop(holder, 1)
+        await world.until(lambda: first.state.state is State.RUNNING)
+
+    on(tmp_path, story)
+
+
 def test_who_was_given_a_slot_in_vain_is_the_next_still_and_the_others_are_told_no_other_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
