@@ -16,6 +16,7 @@ from amuxd.workspaces.directories import Presence, look_at_all
 from amuxd.workspaces.hidden import told_as_by_git
 from amuxd.workspaces.in_common import InCommon, against_base
 from amuxd.workspaces.ledger import UnreadableWorkspace
+from amuxd.workspaces.losses import thrown_away, without_filters
 from amuxd.workspaces.standing import Files, Standing
 
 PROCESSORS = os.cpu_count() or 1
@@ -140,7 +141,7 @@ def _files(common: InCommon, workspace: Workspace, presence: Presence) -> Told:
 
 
 def _told(found: Standing, is_whole: bool = False) -> Told:
-    return Told(found, error=standing.without_filters(found.files), is_whole=is_whole)
+    return Told(found, error=without_filters(found.files), is_whole=is_whole)
 
 
 def _everything(workspace: Workspace, presence: Presence) -> Told:
@@ -188,7 +189,7 @@ def described(told: Told) -> dict[str, tuple[str, object]]:
             "ignored": ("as", _sendable(files.ignored[:most])),
             "changed_copies": ("as", _sendable(files.changed_copies[:most])),
             "ignored_directories": ("as", _sendable(files.ignored_directories[:most])),
-            "lost": ("as", _sendable(standing.thrown_away(told.standing))),
+            "lost": ("as", _sendable(thrown_away(told.standing))),
         }
     return values
 

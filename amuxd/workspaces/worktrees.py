@@ -15,8 +15,9 @@ from amuxd.records import Workspace
 from amuxd.workspaces import aside, branches, copies, directories, half_made, keeping, standing
 from amuxd.workspaces.directories import Presence
 from amuxd.workspaces.hidden import told_as_by_git
+from amuxd.workspaces.losses import lost, never_lost, thrown_away, without_filters
 from amuxd.workspaces.planning import Wish
-from amuxd.workspaces.standing import Standing, lost, thrown_away, worktrees
+from amuxd.workspaces.standing import Standing, worktrees
 
 _WORKERS = "checkout.workers"
 # What git says of a branch that another worktree has; where it says anything else nothing was asked wrongly.
@@ -333,7 +334,7 @@ def _refuse_losses(workspace: Workspace, found: Standing, force: bool, with_igno
     losses = lost(found, with_ignored=not with_ignored)
     if not force and (losses or found.out_of_sight):
         raise WorkspaceDirty("; ".join(_reasons(workspace, found, losses)))
-    if stays := standing.never_lost(found):
+    if stays := never_lost(found):
         raise WorkspaceDirty(f"{workspace.name} has {_listed(stays)}: take that away first")
 
 
@@ -345,7 +346,7 @@ def _reasons(workspace: Workspace, found: Standing, losses: list[str]) -> Iterat
             f"{workspace.directory} is not there, and nobody can tell what work is in it: put it back, "
             "mount it, or run git worktree repair in it where it is now; --force forgets it"
         )
-    elif told := standing.without_filters(found.files):
+    elif told := without_filters(found.files):
         yield told
     elif not lost(found, with_ignored=False):
         yield "--ignored takes these along"
